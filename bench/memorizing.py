@@ -23,7 +23,7 @@ from surefoot.episodes import Episodes
 from surefoot.files import write_json
 from surefoot.proof.query import certify
 from surefoot.verification.recompute.fresh import highest_worst_means, log_capital
-from surefoot.verification.verify import FALSE_ALARM
+from surefoot.verification.rerun import FALSE_ALARM
 
 HERE = Path(__file__).resolve().parent
 AGENTS = ("cartpole-1-ppo-s0.4", "cartpole-5-ppo-s0.3")

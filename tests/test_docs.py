@@ -277,13 +277,13 @@ def test_the_modules_of_the_design_exist():
 def test_every_array_and_field_of_a_run_is_in_the_file_formats(tmp_path):
     """What a small attack writes is on the page, key by key."""
     from surefoot.cli.main import main
-    from surefoot.verification.recompute.run_files import TYPES
+    from surefoot.episodes import ARRAYS
 
     text = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
     asked = ["--budgets", "0.1", "--method", "random", "--episodes", "2", "--quiet", "--out", str(tmp_path / "run")]
     assert main(["attack", "cartpole-1", *asked]) == 0
     attack, run = (json.loads((tmp_path / "run" / name).read_text()) for name in ("attack.json", "run.json"))
-    assert [key for key in {*attack, *run, *TYPES} if f"`{key}`" not in text] == []
+    assert [key for key in {*attack, *run, *ARRAYS} if f"`{key}`" not in text] == []
 
 
 def test_every_field_of_a_certificate_is_documented():

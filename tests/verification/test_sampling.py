@@ -17,7 +17,7 @@ from surefoot.play.tasks import get_task
 from surefoot.play.workers import Processes
 from surefoot.proof.query import Query
 from surefoot.runs.certified import certified_run
-from surefoot.verification import verify as whole
+from surefoot.verification import rerun
 from surefoot.verification.recompute.sampling import enough_blocks, least_forgery, miss_probability
 from surefoot.verification.verify import verify
 
@@ -93,7 +93,7 @@ def failed(verdict):
 @pytest.mark.parametrize("ceiling", [None, 0.5])
 def test_without_a_ceiling_one_forged_block_decides(tmp_path, monkeypatch, ceiling):
     """Where returns are bounded three blocks would be needed here; where they are not, one return is enough."""
-    monkeypatch.setattr(whole, "least_forgery", lambda *_: 3)
+    monkeypatch.setattr(rerun, "least_forgery", lambda *_: 3)
     penalty = {"sutton_barto_reward": True}  # rules that are not in the table
     certified(tmp_path, make_task("CartPole-v1", env_kwargs=penalty, max_steps=10, floor=-1, ceiling=ceiling), 300)
     honest = verify(tmp_path)
@@ -110,7 +110,7 @@ class LyingCluster:
     def __init__(self, folder):
         self.record = Episodes.load(folder / "episodes.npz")
 
-    def spread(self, work, plan, indices, *, gpu=0.0, fingerprint=None):
+    def map_unordered(self, work, plan, indices, *, gpu=0.0, fingerprint=None):
         for index in indices:
             begin = index * plan.block_size
             yield index, self.record[begin : begin + plan.block_size]

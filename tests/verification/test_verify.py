@@ -136,7 +136,7 @@ def test_a_sample_says_what_it_would_have_missed(honest):
 
 def test_every_block_may_be_among_those_played_again(honest, monkeypatch):
     """Otherwise a forger of the others is never caught, whatever probability the verdict states."""
-    monkeypatch.setattr("surefoot.verification.play_again.replay", lambda *_: [])
+    monkeypatch.setattr("surefoot.verification.rerun.rerun_blocks", lambda *_: [])
     for count, seeds, choices in ((1, 20, 4), (2, 40, 6)):
         assert len({tuple(verify(honest, blocks=count, seed=seed).replayed) for seed in range(seeds)}) == choices
 
@@ -491,7 +491,7 @@ def test_an_environment_and_an_agent_file(tmp_path):
         (lambda run: (run / "certificate.json").unlink(), (), "contains no certificate.json"),
         (lambda run: (run / "certificate.json").write_text("{"), (), "not a readable JSON file"),
         (lambda run: (run / "certificate.json").write_text("[1]"), (), "must hold a JSON object"),
-        (notes("certificate.json", schema=3), (), "has schema 3, this version reads 1 and 2"),
+        (notes("certificate.json", schema=3), (), "has schema 3, this version reads 2"),
         (lambda run: None, ("--agent", "nobody"), "unknown agent 'nobody'"),
         (lambda run: None, ("--agent", "nobody.zip"), "no file nobody.zip"),
         (lambda run: None, ("--blocks", "some"), "--blocks: must be a whole number or 'all', got 'some'"),

@@ -15,15 +15,13 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
-from surefoot.proof.bounds.bands import tail_tight
-from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.bounds.samples import OrderedOutcomes
 from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import certified_run
 from surefoot.verification.plan_again import recompute_bets
-from surefoot.verification.recompute.bands import CannotRecomputeError, Claim
-from surefoot.verification.recompute.sequential import Stop, looks_of, stop_of, unfounded
+from surefoot.verification.recompute.bands import Claim
+from surefoot.verification.recompute.sequential import read_stop
 from surefoot.verification.verify import verify
 from verdicts import problems
 
@@ -73,17 +71,28 @@ def interrupted(done, of, note):
         raise KeyboardInterrupt
 
 
+# Why a run stops: its length, its goal, who interrupts it, and the reasons that its files refute.
 OTHERS = {
-    "close enough": (300, StoppingRule(budget=0.1, tolerance=100.0), None),
-    "all played": (120, StoppingRule(budget=0.1, tolerance=1e-6), None),
-    "stopped by hand": (3_000, GOAL, interrupted),
-    "refuted": (4_000, StoppingRule(budget=0.1, require=199.0), None),
+    "close enough": (
+        300,
+        StoppingRule(budget=0.1, tolerance=100.0),
+        None,
+        {"proved", "refuted", "all played"},
+    ),
+    "all played": (120, StoppingRule(budget=0.1, tolerance=1e-6), None, {"proved", "refuted"}),
+    "stopped by hand": (3_000, GOAL, interrupted, {"proved", "close enough", "all played"}),
+    "refuted": (
+        4_000,
+        StoppingRule(budget=0.1, require=199.0),
+        None,
+        {"proved", "close enough", "all played"},
+    ),
 }
 
 
 @pytest.mark.parametrize("reason", OTHERS)
-def test_every_reason_to_stop_is_verified_and_no_other(reason, tmp_path, monkeypatch):
-    most, goal, progress = OTHERS[reason]
+def test_every_reason_to_stop_is_verified_and_none_that_its_files_refute(reason, tmp_path, monkeypatch):
+    most, goal, progress, refuted = OTHERS[reason]
     if reason == "refuted":  # which is asked for when there are many returns: larger blocks are faster
         large = Blocks(n_envs=250, episodes_per_env=1)
         monkeypatch.setitem(TASKS, "cartpole-1", replace(TASKS["cartpole-1"], blocks=large))
@@ -92,7 +101,7 @@ def test_every_reason_to_stop_is_verified_and_no_other(reason, tmp_path, monkeyp
     )
     assert certificate.method_selection["stopped"] == reason
     assert verify(tmp_path, blocks=2).verified, problems(verify(tmp_path, blocks=0))
-    for other in {"proved", "close enough", "refuted", "all played"} - {reason}:
+    for other in refuted:
         retold(other)(tmp_path)
         assert "bounds" in problems(verify(tmp_path, blocks=0)), other
 
@@ -158,6 +167,7 @@ CARELESS = {
     "an upper limit": in_certificate(lambda made: made["upper"].__setitem__(0, made["upper"][0] - 1e-4)),
     "the confidence": in_certificate(lambda made: made.update(confidence=0.99, joint_confidence=0.98)),
     "the reason": retold("close enough"),
+    "the reason, of all episodes": retold("all played"),
     "the reason, in one file": in_certificate(lambda made: made["method_selection"].update(stopped="stopped by hand")),
     "the reason, in the notes": in_notes("run.json", stopped="stopped by hand"),
     "no reason": in_certificate(lambda made: made.update(method_selection=None)),
@@ -201,7 +211,7 @@ def forged(folder, change, *, reason="proved", goal=GOAL):
     made.save(folder / "episodes.npz")
     monitor = Monitor(goal, confidence=0.95, sigma=made.sigma, floor=made.floor, ceiling=made.ceiling)
     write_json(folder / "certificate.json", monitor.certificate(made, budgets=BUDGETS, stopped=reason).to_json())
-    write_json(folder / "setup.json", {"schema": 1, **made.setup, "sequential": True})
+    write_json(folder / "setup.json", {"schema": 1, **made.setup, "sequential": True, "goal": goal.to_json()})
     in_notes("run.json", goal=goal.to_json(), stopped=reason, agent_sha256=made.setup["agent_sha256"])(folder)
 
 
@@ -302,7 +312,8 @@ def test_a_proof_is_found_again(law):
         monitor = Monitor(goal, confidence=0.95, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
         made = monitor.certificate(episodes, budgets=(0.0, 0.3), stopped="stopped by hand").to_json()
         claim = Claim("sequential", 1 - 0.95, 0.5, law.floor, law.ceiling, (0.0, 0.3))
-        lower, _, wrong = recompute_bets(returns, claim, made["bets"], stop_of(made["method_selection"]))
+        stop = read_stop(made["method_selection"], claim.budgets)
+        lower, _, wrong = recompute_bets(returns, claim, made["bets"], stop)
         assert wrong == []
         assert np.all(np.abs(lower.best - made["lower"]) <= 2e-9 * (law.ceiling - law.floor))
 
@@ -315,41 +326,3 @@ def test_bets_planned_with_hindsight_are_caught(law, monkeypatch):
         returns, claim, made = made_of(law, 900)
         assert recompute_bets(returns, claim, made["bets"], None)[2]  # the planner that peeks finds nothing to see
     assert recompute_bets(returns, claim, made["bets"], None)[2]
-
-
-def test_where_somebody_looks_is_settled():
-    assert looks_of(300, 100) == [100, 200, 300]
-    late = looks_of(20_000, 100)
-    assert late[-3:] == [19100, 19500, 19900]
-    rule, asked = StoppingRule(budget=0.5, tolerance=1e-9), []
-    monitor = Monitor(rule, confidence=0.95, sigma=0.5, floor=0.0, ceiling=1.0)
-    after = monitor.bets.after
-    monitor.bets.after = lambda returns: asked.append(returns.size) or after(returns)
-    returns = np.random.default_rng(1).integers(0, 2, 12_000).astype(float)
-    for size in range(100, 12_001, 100):
-        monitor.reason_to_stop(returns[:size])
-    assert asked == looks_of(12_000, 100)
-
-
-def test_a_refutation_must_hold_at_the_share_of_alpha_of_its_look():
-    """The third time that somebody asks, at alpha / 8; what only alpha itself refutes may still be proved."""
-    law, n, block = LAWS[0], 4_000, 1_000
-    returns = law.draw(np.random.default_rng(8), (n,))
-    claim = Claim("sequential", 0.05, 1.0, law.floor, law.ceiling, (0.5,))
-    most = [worst_mean_upper(tail_tight(returns, alpha), law.floor, law.ceiling, 0.5) for alpha in (0.05, 0.05 / 8)]
-    assert most[1] > most[0] + 1e-3
-    for require, right in ((most[1] + 1e-3, True), (most[1] - 1e-3, False), (np.mean(most), False)):
-        stop = Stop(budget=0.5, until=None, require=float(require), stopped="refuted")
-        assert (unfounded(returns, claim, stop, law.floor, 10_000, block) == []) is right
-
-
-def test_reasons_need_a_goal():
-    returns, claim, _ = made_of(LAWS[0], 1_000)
-    for reason in ("proved", "close enough", "refuted"):
-        assert unfounded(returns, claim, Stop(0.3, None, None, reason), 1.0, 5_000, 100)
-        assert unfounded(returns, claim, Stop(0.3, 9.0, 0.5, reason), 1.0, 5_000, 300) == [
-            "the stopping rule is not checked after 1000 episodes"
-        ]
-    for choice in ("proved", {"stopped": "proved"}, {"budget": "x", "until": None, "require": 1, "stopped": "proved"}):
-        with pytest.raises(CannotRecomputeError, match="stopped"):
-            stop_of(choice)

@@ -48,11 +48,12 @@ def check_limits(certified: list[Raw], verdict: Verdict) -> None:
         verdict.note(CHECK, SKIPPED, f"whether they are proved cannot be said here: {error}")
         verdict.not_checked.insert(0, "that no return can be below the floor or above the ceiling")
         return
-    stated = _stated(setup, proved)
-    wrong = _tighter(setup, proved) + _outside(certified[0], proved)
+    stated = _unproved_limits(setup, proved)
+    wrong = _check_tightness(setup, proved) + _check_returns_possible(certified[0], proved)
     for raw in certified:
-        wrong += _unsaid(raw, stated)
-    verdict.judge(CHECK, wrong, "; ".join(_described(setup, name, name in stated, proved.by) for name in LIMITS[:2]))
+        wrong += _check_stated(raw, stated)
+    described = [_describe_limit(setup, name, name in stated, proved.by) for name in ("floor", "ceiling")]
+    verdict.judge(CHECK, wrong, "; ".join(described))
     if stated:
         verdict.not_checked.insert(0, f"what the user stated without a proof: {' and '.join(stated)}")
 
@@ -64,66 +65,68 @@ def proved_limits(setup: Mapping[str, Any]) -> Proved:
         ImportError: If what knows tasks and environments is not installed.
     """
     if not is_count(setup.get("block")):
-        return Proved()  # precomputed returns: nobody knows where they are from
+        # Precomputed returns: nobody knows where they are from.
+        return Proved()
     from surefoot.play.floors import named_rules
     from surefoot.play.tasks import TASKS, discounted
 
-    name, gamma = str(setup.get("task")), setup.get("discount")
+    name = str(setup.get("task"))
+    gamma = setup.get("discount")
     try:
         if name in TASKS:
-            scoring = (TASKS[name] if gamma is None else discounted(TASKS[name], gamma)).scoring
-            own = (scoring.floor, scoring.ceiling)
-            return Proved(f"the task {name}", *own, own, scoring.reward_range or (None, None), is_task=True)
-        made = {key: setup[key] for key in ("env_kwargs", "wrappers", "env_modules") if key in setup}
+            task = TASKS[name]
+            if gamma is not None:
+                task = discounted(task, gamma)
+            limits = (task.scoring.floor, task.scoring.ceiling)
+            rewards = task.scoring.reward_range or (None, None)
+            return Proved(f"the task {name}", *limits, tightest=limits, rewards=rewards, is_task=True)
         environment = str(setup.get("environment"))
+        made = {key: setup[key] for key in ("env_kwargs", "wrappers", "env_modules") if key in setup}
         rules = named_rules(environment, **made)
         if rules is None:
             return Proved()
-        ends, tightest = rules.limits(setup["limit"], gamma), rules.tightest(setup["limit"], gamma)
-        return Proved(f"the rules of {environment}", *ends, tightest, rules.rewards)
+        max_steps = setup["limit"]
+        tightest = rules.tightest(max_steps, gamma)
+        return Proved(f"the rules of {environment}", *rules.limits(max_steps, gamma), tightest, rules.rewards)
     except (InputError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
-        return Proved()  # a setup that cannot be run proves nothing; other checks say what is wrong with it
+        # A setup that cannot be run proves nothing; other checks say what is wrong with it.
+        return Proved()
 
 
-def _given(setup: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the limits that a setup has, by name."""
-    return {name: setup[name] for name in LIMITS if setup.get(name) is not None}
-
-
-def _stated(setup: Mapping[str, Any], proved: Proved) -> list[str]:
+def _unproved_limits(setup: Mapping[str, Any], proved: Proved) -> list[str]:
     """Return which limits of a setup nothing proves."""
     unproved = {"floor": proved.floor is None, "ceiling": proved.ceiling is None, "rewards": None in proved.rewards}
-    return [name for name in _given(setup) if unproved[name]]
+    return [name for name in LIMITS if setup.get(name) is not None and unproved[name]]
 
 
-def _tighter(setup: Mapping[str, Any], proved: Proved) -> list[str]:
+def _check_tightness(setup: Mapping[str, Any], proved: Proved) -> list[str]:
     """Return which limits claim more than is proved, and which are not those of the task."""
     rewards = setup.get("rewards")
+    wrong = []
     if proved.is_task:
         known: dict[str, Any] = {"floor": proved.floor, "ceiling": proved.ceiling}
         if rewards is not None:
             known["rewards"] = list(proved.rewards)
-        return [
-            f"{name} is {setup.get(name)!r}, {proved.by} has {value!r}"
-            for name, value in known.items()
-            if not same(setup.get(name), value)
-        ]
-    low, high = rewards if isinstance(rewards, list) and len(rewards) == 2 else (None, None)
-    # What is claimed, what is proved, and whether more is claimed by a larger number.
-    claims: tuple[tuple[str, Any, float | None, bool], ...] = (
-        ("floor", setup.get("floor"), proved.tightest[0], True),
-        ("ceiling", setup.get("ceiling"), proved.tightest[1], False),
-        ("lowest reward", low, proved.rewards[0], True),
-        ("highest reward", high, proved.rewards[1], False),
+        for name, value in known.items():
+            if not same(setup.get(name), value):
+                wrong.append(f"{name} is {setup.get(name)!r}, {proved.by} has {value!r}")
+        return wrong
+    if not isinstance(rewards, list) or len(rewards) != 2:
+        rewards = [None, None]
+    # A low end that is higher than what is proved claims more, and a high end that is lower.
+    low_ends = (("floor", setup.get("floor"), proved.tightest[0]), ("lowest reward", rewards[0], proved.rewards[0]))
+    high_ends = (
+        ("ceiling", setup.get("ceiling"), proved.tightest[1]),
+        ("highest reward", rewards[1], proved.rewards[1]),
     )
-    return [
-        f"the {what} {claimed!r} claims more than {proved.by} prove, which allow {end:.9g}"
-        for what, claimed, end, is_low in claims
-        if end is not None and is_number(claimed) and (claimed > end if is_low else claimed < end)
-    ]
+    for ends, sign in ((low_ends, 1), (high_ends, -1)):
+        for what, claimed, end in ends:
+            if end is not None and is_number(claimed) and sign * claimed > sign * end:
+                wrong.append(f"the {what} {claimed!r} claims more than {proved.by} prove, which allow {end:.9g}")
+    return wrong
 
 
-def _outside(raw: Raw, proved: Proved) -> list[str]:
+def _check_returns_possible(raw: Raw, proved: Proved) -> list[str]:
     """Return which returns are not possible by the rules, whatever floor and ceiling the setup states."""
     least, greatest = extremes(raw.returns)
     wrong = []
@@ -134,21 +137,21 @@ def _outside(raw: Raw, proved: Proved) -> list[str]:
     return wrong
 
 
-def _unsaid(raw: Raw, stated: list[str]) -> list[str]:
+def _check_stated(raw: Raw, stated: list[str]) -> list[str]:
     """Return which limits a certificate relies on as if they were proved."""
     said = raw.certificate.get("stated_by_user", [])
     if not names_limits(said):
         return [f"{raw.name} says that {said!r:.60} was stated by the user, expected some of {', '.join(LIMITS)}"]
-    return [
-        f"nothing proves the {name} {raw.setup[name]!r}, and {raw.name} does not say that the user stated it"
-        for name in stated
-        if name not in said
-    ]
+    unsaid = [name for name in stated if name not in said]
+    ending = f"and {raw.name} does not say that the user stated it"
+    return [f"nothing proves the {name} {raw.setup[name]!r}, {ending}" for name in unsaid]
 
 
-def _described(setup: Mapping[str, Any], name: str, stated: bool, by: str) -> str:
+def _describe_limit(setup: Mapping[str, Any], name: str, stated: bool, by: str) -> str:
     value = setup.get(name)
     if value is None:
         return f"no {name}"
     shown = f"{value:.12g}" if is_number(value) else repr(value)
-    return f"{name} {shown} STATED BY THE USER, not proved" if stated else f"{name} {shown}: proved by {by}"
+    if stated:
+        return f"{name} {shown} STATED BY THE USER, not proved"
+    return f"{name} {shown}: proved by {by}"

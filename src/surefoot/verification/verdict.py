@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 MOST_LETTERS = 5_000  # about one check
-PASSED, FAILED, IMPOSSIBLE, SKIPPED = "passed", "failed", "impossible", "skipped"
-REPLAY, FRESH = "replay", "fresh episodes"  # the checks that run episodes
-VERIFIED, UNCHECKED, REFUTED = "verified", "unchecked", "failed"
+# Results of one check.
+PASSED = "passed"
+FAILED = "failed"
+IMPOSSIBLE = "impossible"
+SKIPPED = "skipped"
+# Results of all checks together.
+VERIFIED = "verified"
+UNCHECKED = "unchecked"
+REFUTED = "failed"
+# The checks that run episodes.
+_RUNNING = ("replay", "fresh episodes")
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckResult:
     """One check: ``result`` is passed, failed, impossible (it could not be done) or skipped."""
 
     name: str
@@ -40,7 +48,7 @@ class Verdict:
     """
 
     run: str
-    checks: list[Check] = field(default_factory=list)
+    checks: list[CheckResult] = field(default_factory=list)
     replayed: list[int] = field(default_factory=list)
     blocks: int | None = None
     block_episodes: int | None = None
@@ -54,10 +62,11 @@ class Verdict:
     @property
     def verdict(self) -> str:
         """The result in a word: verified, failed, or unchecked where nothing failed but not all could be checked."""
-        if any(check.result == FAILED for check in self.checks):
+        results = {check.result for check in self.checks}
+        if FAILED in results:
             return REFUTED
-        rerun = bool(self.replayed) and self.fresh is not None
-        if rerun and all(check.result == PASSED for check in self.checks):
+        has_run = bool(self.replayed) and self.fresh is not None
+        if has_run and results == {PASSED}:
             return VERIFIED
         return UNCHECKED
 
@@ -69,8 +78,13 @@ class Verdict:
     @property
     def bounds_recomputed(self) -> bool:
         """Whether every bound follows from the recorded returns, wherever those come from."""
-        files = [check for check in self.checks if check.name not in (REPLAY, FRESH)]
-        return any(check.name.endswith("bounds") for check in files) and all(one.result == PASSED for one in files)
+        has_bounds = False
+        for check in self.checks:
+            if check.name not in _RUNNING:
+                if check.result != PASSED:
+                    return False
+                has_bounds = has_bounds or check.name.endswith("bounds")
+        return has_bounds
 
     @property
     def trust(self) -> str:
@@ -101,7 +115,8 @@ class Verdict:
         if self.fresh is None:
             return ""
         pairs = zip(self.fresh["lower"], self.fresh["budgets"], strict=True)
-        shown = ", ".join(f"{_rounded_down(lower)} at {budget:.4g}" for lower, budget in pairs)
+        # Rounded down: a bound is never shown above what is proved.
+        shown = ", ".join(f"{math.floor(lower * 100) / 100:.2f} at {budget:.4g}" for lower, budget in pairs)
         return (
             f"The {self.fresh['n_episodes']:,} fresh episodes prove by themselves, with confidence "
             f"{self.fresh['confidence']:g}, a mean of at least: {shown} (budgets as those of an episode). What a "
@@ -110,13 +125,17 @@ class Verdict:
 
     def judge(self, name: str, problems: list[str], good: str) -> None:
         """Add one check: failed, with the problems, or passed, with what was found."""
-        self.note(name, FAILED if problems else PASSED, "; ".join(problems) or good)
+        if problems:
+            self.note(name, FAILED, "; ".join(problems))
+        else:
+            self.note(name, PASSED, good)
 
     def note(self, name: str, result: str, detail: str) -> None:
         """Add a check with its result."""
         # A forged file may have a million things wrong, each as long as it likes.
-        short = detail if len(detail) <= MOST_LETTERS else f"{detail[:MOST_LETTERS]}..."
-        self.checks.append(Check(name, result, short))
+        if len(detail) > MOST_LETTERS:
+            detail = f"{detail[:MOST_LETTERS]}..."
+        self.checks.append(CheckResult(name, result, detail))
 
     def to_json(self) -> dict[str, Any]:
         """Return the verification result as JSON data."""
@@ -126,7 +145,7 @@ class Verdict:
             "verdict": self.verdict,
             "verified": self.verified,
             "bounds_recomputed": self.bounds_recomputed,
-            "checks": [{"name": c.name, "result": c.result, "detail": c.detail} for c in self.checks],
+            "checks": [asdict(check) for check in self.checks],
             "replayed_blocks": self.replayed,
             "blocks": self.blocks,
             "sampling_seed": self.seed,
@@ -135,8 +154,3 @@ class Verdict:
             "fresh_episodes": self.fresh,
             "not_checked": self.not_checked,
         }
-
-
-def _rounded_down(value: float) -> str:
-    """Return a lower bound with two decimals, never above it."""
-    return f"{math.floor(value * 100) / 100:.2f}"

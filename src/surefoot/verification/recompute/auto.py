@@ -16,9 +16,9 @@ from surefoot.verification.recompute.bands import (
     CannotRecomputeError,
     Claim,
     Side,
+    count_reached,
     mean_left,
     proportion_at_least,
-    reached,
     recompute,
 )
 
@@ -28,9 +28,13 @@ MOST_THRESHOLDS = 10_000  # the method selects them among some hundred values
 
 def chosen_method(n: int, choice: Any) -> str:
     """Return the selected method, if it can be selected and there are episodes after the pilot."""
-    method, pilot = (choice.get("method"), choice.get("pilot")) if isinstance(choice, dict) else (None, None)
-    there = isinstance(pilot, int) and not isinstance(pilot, bool) and 0 <= pilot < n
-    if method not in ("band", "binary", "per-threshold", "betting") or not there:
+    method = None
+    pilot = None
+    if isinstance(choice, dict):
+        method = choice.get("method")
+        pilot = choice.get("pilot")
+    leaves_some = isinstance(pilot, int) and not isinstance(pilot, bool) and 0 <= pilot < n
+    if method not in ("band", "binary", "per-threshold", "betting") or not leaves_some:
         raise CannotRecomputeError(
             f"the selected method {method!r} after {pilot!r} pilot episodes is not computed here"
         )
@@ -39,27 +43,32 @@ def chosen_method(n: int, choice: Any) -> str:
 
 def recompute_auto(returns: Floats, claim: Claim, choice: Any) -> tuple[Side, Side | None]:
     """Return the lower bounds and, where a ceiling is known, the upper ones."""
-    method, rest = chosen_method(returns.size, choice), returns[choice["pilot"] :]
+    method = chosen_method(returns.size, choice)
+    # The pilot has selected the method: only the returns after it may prove anything.
+    rest = returns[choice["pilot"] :]
     if method == "band":
         return recompute(rest, replace(claim, method="band"))
-    points, reach, stay = (np.array(choice.get(key), dtype=np.float64) for key in ("thresholds", "reach", "stay"))
+    points = np.array(choice.get("thresholds"), dtype=np.float64)
+    reach = np.array(choice.get("reach"), dtype=np.float64)
+    stay = np.array(choice.get("stay"), dtype=np.float64)
     fits = points.ndim == 1 and points.shape == reach.shape == stay.shape and points.size > 0
     if not fits or points.size > MOST_THRESHOLDS or not np.all(np.diff(points) > 0):
         raise CannotRecomputeError("the selected method has no ascending thresholds with an alpha for each")
     if min(reach.min(), stay.min()) < 0 or max(reach.sum(), stay.sum()) > claim.alpha * (1 + 1e-9):
         raise CannotRecomputeError("the alphas of the thresholds are invalid, or exceed the alpha of the certificate")
-    lower = _side(rest, claim.floor, points, reach, claim)
+    lower = _bound_at_thresholds(rest, claim.floor, points, reach, claim)
     if claim.ceiling is None:
         return lower, None
-    mirror = _side(-rest, -claim.ceiling, -points[::-1], stay[::-1], claim)
+    mirror = _bound_at_thresholds(-rest, -claim.ceiling, -points[::-1], stay[::-1], claim)
     return lower, Side(-mirror.best, -mirror.least)
 
 
-def _side(returns: Floats, floor: float, points: Floats, risks: Floats, claim: Claim) -> Side:
-    counts = reached(returns, points)
-    limits = [
-        proportion_at_least(np.array([count]), returns.size, risk)[0] if risk > 0 else 0.0
-        for count, risk in zip(counts, risks, strict=True)
-    ]
-    found = [mean_left(floor, points, np.array(limits), budget / claim.sigma) for budget in claim.budgets]
-    return Side(np.array(found), np.array(found))
+def _bound_at_thresholds(returns: Floats, floor: float, points: Floats, alphas: Floats, claim: Claim) -> Side:
+    """Return lower bounds of the mean, from a bound of P(X >= point) at its own alpha for each point."""
+    tails = np.zeros(points.size)
+    for place, count in enumerate(count_reached(returns, points)):
+        # Without an alpha nothing is said about a threshold.
+        if alphas[place] > 0:
+            tails[place] = proportion_at_least(np.array([count]), returns.size, alphas[place])[0]
+    found = np.array([mean_left(floor, points, tails, radius) for radius in claim.scaled_budgets])
+    return Side(found, found)

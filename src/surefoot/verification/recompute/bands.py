@@ -24,8 +24,8 @@ from scipy.stats import poisson
 
 Floats = NDArray[np.float64]
 METHODS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
-EXACT = 2**24  # returns up to which the method rounds none
-TIGHTEST = 0.98  # a band's local level is searched for: this much of the exact level is accepted, see least_level
+# A band's local level is searched for: this much of the exact level is accepted, see least_level.
+TIGHTEST = 0.98
 
 
 class CannotRecomputeError(Exception):
@@ -44,6 +44,11 @@ class Claim:
     budgets: tuple[float, ...]
     step: float | None = None
 
+    @property
+    def scaled_budgets(self) -> list[float]:
+        """The budgets in units of sigma, on which alone bounds depend."""
+        return [budget / self.sigma for budget in self.budgets]
+
 
 @dataclass(frozen=True)
 class Side:
@@ -58,38 +63,44 @@ def recompute(returns: Floats, claim: Claim) -> tuple[Side, Side | None]:
     if claim.method not in METHODS:
         known = ", ".join(METHODS)
         raise CannotRecomputeError(f"the method {claim.method!r} is not computed here; known are {known}")
-    lower = _side(returns, claim.floor, claim.ceiling, claim, mirrored=False)
+    lower = _bound_means(returns, claim.floor, claim.ceiling, claim, mirrored=False)
     if claim.ceiling is None:
         return lower, None
-    mirror = _side(-returns, -claim.ceiling, -claim.floor, claim, mirrored=True)
+    mirror = _bound_means(-returns, -claim.ceiling, -claim.floor, claim, mirrored=True)
     return lower, Side(-mirror.best, -mirror.least)
 
 
-def _side(returns: Floats, floor: float, ceiling: float | None, claim: Claim, *, mirrored: bool) -> Side:
-    points, best, least = family(returns, floor, ceiling, claim, mirrored=mirrored)
-    radii = [budget / claim.sigma for budget in claim.budgets]
-    return Side(*(np.array([mean_left(floor, points, reach, radius) for radius in radii]) for reach in (best, least)))
+def _bound_means(returns: Floats, floor: float, ceiling: float | None, claim: Claim, *, mirrored: bool) -> Side:
+    """Return the lower bounds of the mean at each budget."""
+    points, best, least = bound_tails(returns, floor, ceiling, claim, mirrored=mirrored)
+    sides = np.empty((2, len(claim.budgets)))
+    for place, radius in enumerate(claim.scaled_budgets):
+        sides[0, place] = mean_left(floor, points, best, radius)
+        sides[1, place] = mean_left(floor, points, least, radius)
+    return Side(sides[0], sides[1])
 
 
-def family(
+def bound_tails(
     returns: Floats, floor: float, ceiling: float | None, claim: Claim, *, mirrored: bool
 ) -> tuple[Floats, Floats, Floats]:
     """Return points x, the best bounds of P(X >= x) that the method can claim, and the least that it would claim."""
-    points, counts = _counted(returns, floor, ceiling, claim, mirrored)
+    points, counts = _count_reached(returns, floor, ceiling, claim, mirrored)
     n = returns.size
     if claim.method == "band":
-        level = local_level(n, claim.alpha)
-        least = least_level(n, claim.alpha)
-        return points, _limits_by_rank(n, counts, level), _limits_by_rank(n, counts, least)
+        best = _bound_by_rank(n, counts, local_level(n, claim.alpha))
+        least = _bound_by_rank(n, counts, least_level(n, claim.alpha))
+        return points, best, least
     if claim.method.startswith("dkw"):
+        # Dvoretzky, Kiefer, Wolfowitz with Massart's constant.
         sides = 2 if claim.method == "dkw" else 1
         reach = np.maximum(counts / n - math.sqrt(math.log(sides / claim.alpha) / (2 * n)), 0)
     else:
+        # A union bound over the thresholds.
         reach = proportion_at_least(counts, n, claim.alpha / points.size)
     return points, reach, reach
 
 
-def _counted(
+def _count_reached(
     returns: Floats, floor: float, ceiling: float | None, claim: Claim, mirrored: bool
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Return the thresholds above the floor, ascending, and how many returns reached each."""
@@ -100,71 +111,54 @@ def _counted(
     elif claim.method == "per-threshold":
         if ceiling is None or claim.step is None or not claim.step > 0:
             raise CannotRecomputeError("per-threshold bounds need a ceiling and the spacing of their thresholds")
-        points = _thresholds(floor, ceiling, claim.step, mirrored)
+        points = _space_thresholds(floor, ceiling, claim.step, mirrored)
     else:
-        return _tallied(returns)
-    return points, reached(returns, points)
+        points, counts = np.unique(returns, return_counts=True)
+        n_below = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        return points, returns.size - n_below
+    return points, count_reached(returns, points)
 
 
-def reached(returns: Floats, points: Floats) -> NDArray[np.int64]:
+def count_reached(returns: Floats, points: Floats) -> NDArray[np.int64]:
     """Return how many returns are at least each point."""
-    total = np.zeros(points.shape, dtype=np.int64)
-    for first in range(0, returns.size, EXACT):
-        ordered = np.sort(returns[first : first + EXACT])
-        total += ordered.size - np.searchsorted(ordered, points, side="left")
-    return total
+    n_below = np.searchsorted(np.sort(returns), points, side="left")
+    return np.asarray(returns.size - n_below, dtype=np.int64)
 
 
-def _tallied(returns: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the distinct returns and how many reached each.
-
-    Of more than ``EXACT`` returns: the multiples of a power of 2 on both sides of each return, at most 2^15 from the
-    least return to the greatest; a return between two of them has reached the lower one.
-    """
-    low, high = float(returns.min()), float(returns.max())
-    coarse = returns.size > EXACT and high > low
-    step = 2.0 ** math.ceil(math.log2((high - low) / 2**15)) if coarse else 0.0
-    found, counts, above = [], [], []
-    for first in range(0, returns.size, EXACT):
-        piece = returns[first : first + EXACT]
-        down = np.maximum(np.floor(piece / step) * step, low) if coarse else piece
-        above.append(np.unique(np.minimum(np.ceil(piece / step) * step, high) if coarse else piece))
-        values, many = np.unique(down, return_counts=True)
-        found.append(values)
-        counts.append(many)
-    values, place = np.unique(np.concatenate(found), return_inverse=True)
-    fewer = np.concatenate([[0], np.cumsum(np.bincount(place, weights=np.concatenate(counts)))]).astype(np.int64)
-    points = np.unique(np.concatenate([values, *above]))
-    return points, returns.size - fewer[np.searchsorted(values, points, side="left")]
-
-
-def _thresholds(floor: float, ceiling: float, step: float, mirrored: bool) -> Floats:
+def _space_thresholds(floor: float, ceiling: float, step: float, mirrored: bool) -> Floats:
     """Return floor + step, floor + 2 step, ... and the ceiling; mirrored: the negatives of those below the ceiling."""
-    low, high = (-ceiling, -floor) if mirrored else (floor, ceiling)
-    count = max(1, math.ceil((high - low) / step - 1e-9))
-    grid = np.append(low + step * np.arange(count), high)
-    return -grid[-2::-1] if mirrored else grid[1:]
+    if mirrored:
+        floor, ceiling = -ceiling, -floor
+    count = max(1, math.ceil((ceiling - floor) / step - 1e-9))
+    grid = np.append(floor + step * np.arange(count), ceiling)
+    if mirrored:
+        return -grid[-2::-1]
+    return grid[1:]
 
 
 def mean_left(floor: float, points: Floats, reach: Floats, radius: float) -> float:
     """Return floor + sum of (x_j - x_(j-1)) Phi(Phi^-1(r_j) - radius), r_j the best bound at x_j or beyond."""
-    best = np.maximum.accumulate(reach[::-1])[::-1]
-    left = best if radius == 0 else np.where((best > 0) & (best < 1), ndtr(ndtri(best) - radius), best)
+    left = np.maximum.accumulate(reach[::-1])[::-1]
+    if radius != 0:
+        # At 0 and 1 the quantile is infinite, and nothing is lost.
+        left = np.where((left > 0) & (left < 1), ndtr(ndtri(left) - radius), left)
     return floor + float(np.diff(points, prepend=floor) @ left)
 
 
 def proportion_at_least(counts: NDArray[np.int64], n: int, alpha: float) -> Floats:
     """Return Clopper-Pearson bounds by halving: the p at which ``counts`` or more of n have probability alpha."""
-    low, high = np.zeros(counts.size), (counts > 0).astype(np.float64)
+    low = np.zeros(counts.size)
+    high = (counts > 0).astype(np.float64)
     k = np.maximum(counts, 1).astype(np.float64)
     for _ in range(100):
         middle = (low + high) / 2
         unlikely = betainc(k, n - k + 1, middle) <= alpha
-        low, high = np.where(unlikely, middle, low), np.where(unlikely, high, middle)
+        low = np.where(unlikely, middle, low)
+        high = np.where(unlikely, high, middle)
     return low
 
 
-def _limits_by_rank(n: int, counts: NDArray[np.int64], level: float) -> Floats:
+def _bound_by_rank(n: int, counts: NDArray[np.int64], level: float) -> Floats:
     """Return the band's bound where ``counts`` outcomes reached: that of the last checked rank up to it."""
     ranks = checked_ranks(n)
     limits = proportion_at_least(ranks, n, level)
@@ -175,35 +169,43 @@ def _limits_by_rank(n: int, counts: NDArray[np.int64], level: float) -> Floats:
 def local_level(n: int, alpha: float) -> float:
     """Return the level a at which n ordered uniforms all exceed their a-quantiles with probability 1 - alpha."""
     ranks = checked_ranks(n)
-    if _rounding(ranks) > 0.02 * alpha or n > 10_000_000:
-        return alpha / ranks.size  # the method's own rule: where rounding could matter, the union bound
+    if _allow_rounding(ranks) > 0.02 * alpha or n > 10_000_000:
+        # The method's own rule: where rounding could matter, the union bound.
+        return alpha / ranks.size
+    # A secant search for log(-log(1 - risk)), which is nearly linear in log(level).
     aim = math.log(-math.log1p(-alpha))
-    level, slope, before = alpha / max(1.0, 7 * math.log(n)), 0.93, None
+    level = alpha / max(1.0, 7 * math.log(n))
+    slope = 0.93
+    before: tuple[float, float] | None = None
+    within = 1e-5 if n <= 10_000 else 1e-4
     for _ in range(30):
         quantiles = np.asarray(betaincinv(ranks, n - ranks + 1.0, level), dtype=np.float64)
         risk = min(max(risk_of(n, ranks, quantiles), 1e-300), 1 - 1e-15)
-        if abs(risk / alpha - 1) < (1e-5 if n <= 10_000 else 1e-4):
+        if abs(risk / alpha - 1) < within:
             return level
-        here = (math.log(level), math.log(-math.log1p(-risk)))
-        if before is not None and here[0] != before[0]:
-            slope = min(max((here[1] - before[1]) / (here[0] - before[0]), 0.2), 50.0)
-        before, level = here, min(math.exp(here[0] + (aim - here[1]) / slope), 1 - 1e-12)
+        x = math.log(level)
+        y = math.log(-math.log1p(-risk))
+        if before is not None and x != before[0]:
+            slope = min(max((y - before[1]) / (x - before[0]), 0.2), 50.0)
+        before = (x, y)
+        level = min(math.exp(x + (aim - y) / slope), 1 - 1e-12)
     raise CannotRecomputeError(f"no local level was found for n = {n} and alpha = {alpha}")
 
 
 def least_level(n: int, alpha: float) -> float:
     """Return the least local level that a search within 2% would have ended at, with its allowance for rounding."""
-    return local_level(n, alpha) * (TIGHTEST - min(0.02, _rounding(checked_ranks(n)) / alpha))
+    return local_level(n, alpha) * (TIGHTEST - min(0.02, _allow_rounding(checked_ranks(n)) / alpha))
 
 
-def _rounding(ranks: NDArray[np.int64]) -> float:
+def _allow_rounding(ranks: NDArray[np.int64]) -> float:
     """Return what the method allows for the rounding of a band's error probability."""
     return 4e-12 * (ranks.size + 10)
 
 
 def checked_ranks(n: int) -> NDArray[np.int64]:
     """Return the ranks that the band bounds: distances 1, 2, ... from both ends, growing like a tenth of their root."""
-    found, distance = set(), 1
+    found: set[int] = set()
+    distance = 1
     while 2 * distance <= n + 1:
         found |= {distance, n + 1 - distance}
         distance += max(1, int(0.1 * math.sqrt(distance) * max(1.0, (distance / 1e4) ** 0.25)))
@@ -216,19 +218,26 @@ def risk_of(n: int, ranks: Sequence[int] | NDArray[np.int64], limits: Floats) ->
     Uniforms are the points of a Poisson process of rate n, given that it has n points. The k-th exceeds its bound
     exactly if fewer than k points lie below the bound: carry the distribution of their number from bound to bound.
     """
-    mass, lowest, before = np.ones(1), 0, 0.0
+    mass = np.ones(1)  # probabilities that ``lowest``, lowest + 1, ... points lie below the bound
+    lowest = 0
+    before = 0.0
     for rank, limit in zip(np.asarray(ranks).tolist(), limits.tolist(), strict=True):
         rate = n * (limit - before)
+        # Beyond ten standard deviations there is nothing that a float would show.
         jumps = np.arange(max(0, int(rate - 10 * math.sqrt(rate))), int(rate + 10 * math.sqrt(rate)) + 30)
-        mass, lowest = _convolved(mass, poisson.pmf(jumps, rate)), lowest + int(jumps[0])
+        mass = _convolve(mass, poisson.pmf(jumps, rate))
+        lowest += int(jumps[0])
         far = n * limit - 10 * math.sqrt(n * limit * (1 - limit)) - 50
-        drop = max(0, int(far) - lowest)
-        mass, lowest, before = mass[drop : max(rank - lowest, 0)], lowest + drop, limit
+        n_dropped = max(0, int(far) - lowest)
+        # Fewer than ``rank`` points, else the bound is violated.
+        mass = mass[n_dropped : max(rank - lowest, 0)]
+        lowest += n_dropped
+        before = limit
     still = n - lowest - np.arange(mass.size)
     return 1 - float(mass @ poisson.pmf(still, n * (1 - before))) / float(poisson.pmf(n, n))
 
 
-def _convolved(mass: Floats, jumps: Floats) -> Floats:
+def _convolve(mass: Floats, jumps: Floats) -> Floats:
     if mass.size * jumps.size < 200_000:
         return np.convolve(mass, jumps)
     return np.maximum(fftconvolve(mass, jumps), 0.0)

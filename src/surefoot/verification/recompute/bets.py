@@ -29,13 +29,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from surefoot.verification.recompute.bands import EXACT, CannotRecomputeError, Claim, Side
+from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side
 from surefoot.verification.recompute.shares import alike, carried, unshared
 
 Floats = NDArray[np.float64]
 ROW = {"radius", "alpha", "first", "count", "cutoff"}
-EQUAL = 1e-9  # relative: recorded numbers that differ less do so by rounding
-FEWER = 2  # claims: the method's sums are rounded down, so that it may just miss what is proved here
+# Relative: recorded numbers that differ less do so by rounding.
+EQUAL = 1e-9
+# Claims: the method's sums are rounded down, so that it may just miss what is proved here.
+FEWER = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,20 +70,32 @@ class PlannedBettor:
     unsplit: bool = False
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return what a certificate must have recorded."""
-        made = {}
+        """Return what a certificate must have recorded: one row for all bets of a block."""
+        by_block: dict[int, dict[str, Any]] = {}
         for bet in self.bets:
             begin, end = bet.block
-            row = {"radius": self.radius, "alpha": self.alpha, "first": begin, "count": end - begin}
-            row |= {"unsplit": True} if self.unsplit else {}
-            kind = {"stake": bet.stake} if bet.hedge is None else {"hedged": True}
-            made[begin] = {**row, "cutoff": bet.cutoff, **kind}
-        return list(made.values())
+            row = {
+                "radius": self.radius,
+                "alpha": self.alpha,
+                "first": begin,
+                "count": end - begin,
+                "cutoff": bet.cutoff,
+            }
+            if self.unsplit:
+                row["unsplit"] = True
+            if bet.hedge is None:
+                row["stake"] = bet.stake
+            else:
+                row["hedged"] = True
+            by_block[begin] = row
+        return list(by_block.values())
 
 
 def check_sides(bets: Any, claim: Claim) -> None:
     """Reject bets that are not recorded for the lower side and, with a ceiling, for the upper one."""
-    sides = {"lower"} if claim.ceiling is None else {"lower", "upper"}
+    sides = {"lower"}
+    if claim.ceiling is not None:
+        sides.add("upper")
     if not isinstance(bets, dict) or set(bets) != sides or not all(isinstance(rows, list) for rows in bets.values()):
         raise CannotRecomputeError(f"bets must be recorded for {' and '.join(sorted(sides))}")
 
@@ -89,13 +103,20 @@ def check_sides(bets: Any, claim: Claim) -> None:
 def check_rows(rows: list[Any]) -> None:
     """Reject rows that do not describe bets."""
     for row in rows:
-        kind = {"hedged"} if isinstance(row, dict) and row.get("hedged") is True else {"stake"}
-        kind |= {"unsplit"} if isinstance(row, dict) and row.get("unsplit") is True else set()
-        numbers = [row.get(key) for key in ("radius", "alpha", *kind)] if isinstance(row, dict) else [None]
-        if not all(isinstance(number, int | float) for number in numbers) or set(row) != ROW | kind:
+        if not _is_bet(row):
             raise CannotRecomputeError(
                 "a bet must have radius, alpha, block, cutoff and stake, or say that it is hedged"
             )
+
+
+def _is_bet(row: Any) -> bool:
+    if not isinstance(row, dict):
+        return False
+    kind = "hedged" if row.get("hedged") is True else "stake"
+    fields = ROW | {kind}
+    if row.get("unsplit") is True:
+        fields.add("unsplit")
+    return set(row) == fields and all(isinstance(row[key], int | float) for key in ("radius", "alpha", kind))
 
 
 def settled(
@@ -110,58 +131,70 @@ def settled(
         bettors: Who was to bet what; first of all, if alpha was not split at once, who bet before.
         rows: The bets that the certificate has recorded.
     """
-    asked, (floor, ceiling) = [budget / claim.sigma for budget in claim.budgets], ends
-    sides = np.full((2, len(asked)), floor)
-    wrong = _unplanned(bettors, rows)
-    for before in (True, False):
-        recorded = {(row["radius"], row["alpha"]) for row in rows if ("unsplit" in row) == before}
-        planned = [one.alpha for one in bettors if one.unsplit == before]
-        wrong += unshared(max(planned, [share for _, share in recorded], key=sum), claim.alpha)
-    first: Account | None = None
-    for one in bettors:
-        account = Account(returns, floor, one)
-        if first is not None:
-            account.inherit(first, ceiling)
-        for bet in one.bets:
+    floor, ceiling = ends
+    asked = claim.scaled_budgets
+    wrong = _find_unplanned(bettors, rows) + _check_shares(bettors, rows, claim.alpha)
+    best = np.full(len(asked), floor)
+    least = np.full(len(asked), floor)
+    before_split: Account | None = None
+    for bettor in bettors:
+        account = Account(returns, floor, bettor)
+        if before_split is not None:
+            account.inherit(before_split, ceiling)
+        for bet in bettor.bets:
             account.settle(bet)
-        if one.unsplit:
-            first = account
-            wrong += account.wrong
+        wrong += account.wrong
+        if bettor.unsplit:
+            before_split = account
+            # What it owns is shared among those that bet after the split; where there are none, it proves by itself.
             if len(bettors) > 1:
                 continue
-        found = [max(bound, floor) for bound in account.bounds()]
-        reach = [[carried(bound, one.radius, wanted, floor, ceiling) for wanted in asked] for bound in found]
-        sides = np.maximum(sides, reach)
-        wrong += [] if one.unsplit else account.wrong
-    return Side(sides[0], sides[1]), wrong
+        for side, bound in zip((best, least), account.bounds(), strict=True):
+            reached = [carried(max(bound, floor), bettor.radius, wanted, floor, ceiling) for wanted in asked]
+            np.maximum(side, reached, out=side)
+    return Side(best, least), wrong
 
 
-def _unplanned(bettors: Sequence[PlannedBettor], rows: list[Any]) -> list[str]:
+def _check_shares(bettors: Sequence[PlannedBettor], rows: list[Any], alpha: float) -> list[str]:
+    """Return why the planned or the recorded shares are not shares of alpha, before it was split and after."""
+    wrong = []
+    for unsplit in (True, False):
+        planned = [bettor.alpha for bettor in bettors if bettor.unsplit == unsplit]
+        recorded = {(row["radius"], row["alpha"]) for row in rows if ("unsplit" in row) == unsplit}
+        wrong += unshared(max(planned, [share for _, share in recorded], key=sum), alpha)
+    return wrong
+
+
+def _find_unplanned(bettors: Sequence[PlannedBettor], rows: list[Any]) -> list[str]:
     """Return the first place at which the record differs from the plan."""
-    planned = [row for one in bettors for row in one.rows()]
+    planned: list[dict[str, Any]] = []
+    for bettor in bettors:
+        planned += bettor.rows()
     for plan, row in itertools.zip_longest(planned, rows):
         if plan is None:
-            more = len(rows) - len(planned)
-            return [f"{more} recorded bets are not planned, the first from return {row['first']!r} on"]
-        if row is None or not _as_planned(row, plan):
-            return [_difference(plan, row)]
+            n_more = len(rows) - len(planned)
+            return [f"{n_more} recorded bets are not planned, the first from return {row['first']!r} on"]
+        if row is None or not _is_as_planned(row, plan):
+            return [_describe_difference(plan, row)]
     return []
 
 
-def _as_planned(row: dict[str, Any], plan: dict[str, Any]) -> bool:
-    exact = all(row.get(key) == plan.get(key) for key in ("radius", "first", "count", "hedged", "unsplit"))
-    return exact and alike(row["alpha"], plan["alpha"], 1e-12) and _same_bet(row, plan)
+def _is_as_planned(row: dict[str, Any], plan: dict[str, Any]) -> bool:
+    for key in ("radius", "first", "count", "hedged", "unsplit"):
+        if row.get(key) != plan.get(key):
+            return False
+    same_bet = alike(row.get("cutoff"), plan.get("cutoff"), EQUAL) and alike(row.get("stake"), plan.get("stake"), EQUAL)
+    return same_bet and alike(row["alpha"], plan["alpha"], 1e-12)
 
 
-def _same_bet(row: dict[str, Any], plan: dict[str, Any]) -> bool:
-    return all(alike(row.get(key), plan.get(key), EQUAL) for key in ("cutoff", "stake"))
-
-
-def _difference(plan: dict[str, Any], row: dict[str, Any] | None) -> str:
-    where, end = f"scaled budget {plan['radius']:g}", plan["first"] + plan["count"]
+def _describe_difference(plan: dict[str, Any], row: dict[str, Any] | None) -> str:
+    where = f"scaled budget {plan['radius']:g}"
     if row is not None and row["radius"] == plan["radius"] and not alike(row["alpha"], plan["alpha"], 1e-12):
         return f"{where}: the planned alpha is {plan['alpha']:.9g}, not {row['alpha']!r}"
-    stake = "a bet size for each claim" if "hedged" in plan else f"bet size {plan['stake']:.9g}"
+    stake = "a bet size for each claim"
+    if "stake" in plan:
+        stake = f"bet size {plan['stake']:.9g}"
+    end = plan["first"] + plan["count"]
     return f"{where}: on the returns {plan['first']} to {end} the plan is to bet with cutoff {plan['cutoff']}, {stake}"
 
 
@@ -182,7 +215,9 @@ class Round:
     @property
     def boldest(self) -> float:
         """The largest claim against which no return could make a factor negative."""
-        return self.lowest + (1 - 1e-9) / self.stake if self.stake > 0 else math.inf
+        if self.stake <= 0:
+            return math.inf
+        return self.lowest + (1 - 1e-9) / self.stake
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,10 +234,13 @@ class Curve:
         """Return the score that guesses of P(X >= point) make."""
         points, guess = guesses
         knots = np.concatenate([[floor], points])
-        steps, z = np.diff(knots), ndtri(guess)
+        steps = np.diff(knots)
+        z = ndtri(guess)
+        # g'(q) = phi(z - radius) / phi(z)
         slope = np.exp(radius * z - radius**2 / 2)
         lowest = floor + float(steps @ (ndtr(z - radius) - guess * slope))
-        lowest -= 1e-12 * (float(steps @ (slope + 1)) + abs(floor))  # rounded conservatively
+        # Rounded conservatively: a lower score proves less.
+        lowest -= 1e-12 * (float(steps @ (slope + 1)) + abs(floor))
         return cls(guesses, knots, np.concatenate([[0.0], np.cumsum(steps * slope)]), lowest)
 
     def __call__(self, returns: Floats) -> Floats:
@@ -210,69 +248,67 @@ class Curve:
         return np.asarray(self.lowest + np.interp(returns, self.knots, self.heights), dtype=np.float64)
 
 
-def as_counted(returns: Floats, ends: tuple[float, float | None], pilot: int) -> Floats:
-    """Return the returns as the method counts them: more than ``EXACT`` of them rounded down, never below the floor.
-
-    They are rounded to multiples of a power of 2, at most 2^15 from the floor to the ceiling, or, without one, to the
-    largest of the first ``pilot`` returns.
-    """
-    floor, ceiling = ends
-    top = float(returns[:pilot].max(initial=floor)) if ceiling is None else ceiling
-    if returns.size <= EXACT or not top > floor:
-        return returns
-    step = 2.0 ** math.ceil(math.log2((top - floor) / 2**15))
-    rounded = np.floor(returns / step)
-    rounded *= step
-    return np.maximum(rounded, floor, out=rounded)
-
-
 class Account:
     """The capital of one bettor against each claim; ``wrong`` lists invalid bets."""
 
     def __init__(self, returns: Floats, floor: float, bettor: PlannedBettor) -> None:
-        self.returns, self.floor, self.radius = returns, floor, bettor.radius
-        self.aim = math.log(1 / bettor.alpha) if bettor.alpha > 0 else math.inf
+        self.returns = returns
+        self.floor = floor
+        self.radius = bettor.radius
+        # Ville: the capital reaches 1 / alpha with probability alpha at most.
+        self.aim = math.inf
+        if bettor.alpha > 0:
+            self.aim = math.log(1 / bettor.alpha)
         self.rounds: list[Round] = []
-        self.claims = self.owned = self.most = np.empty(0)
-        self.above = 0.0  # owned against what is above all claims
+        # The logarithms of the capital against each claim, now and at most so far, and against all above the last.
+        self.claims = np.empty(0)
+        self.owned = np.empty(0)
+        self.most = np.empty(0)
+        self.above = 0.0
         self.settled = 0  # bets on returns up to here are settled
         self.curve = Curve(None, np.zeros(1), np.zeros(1), 0.0)
         self.wrong: list[str] = []
 
     def settle(self, bet: PlannedBet) -> None:
         """Add one bet, on returns that no earlier bet was on."""
-        if not self._allowed(bet):
+        if not self._is_fair(bet):
             self.wrong.append(
                 f"scaled budget {self.radius:g}: the bet on the returns {bet.first} to {bet.last} is not fair"
             )
             return
-        values, counts = self.returns[bet.first : bet.last], np.ones(1, dtype=np.int64)
-        if values.size > 1:
-            values, counts = np.unique(values, return_counts=True)
-        scores, lowest = self._scored(bet, values)
+        values, counts = np.unique(self.returns[bet.first : bet.last], return_counts=True)
+        scores, lowest = self._score_returns(bet, values)
         if bet.hedge is None:
             self.rounds.append(Round(scores, counts, bet.stake, lowest))
         else:
             self._settle_each(scores, counts, lowest, *bet.hedge)
         self.settled = bet.last
 
-    def _allowed(self, bet: PlannedBet) -> bool:
+    def _is_fair(self, bet: PlannedBet) -> bool:
         """Return whether a bet is on returns of its own, with valid bet sizes and guesses."""
-        stakes = np.array([bet.stake]) if bet.hedge is None else bet.hedge[1]
-        there = self.settled <= bet.first < bet.last <= self.returns.size and bool(np.all(stakes >= 0))
-        if bet.guesses is None:  # the return is its own score: only without an attack is its mean the worst-case mean
-            return there and self.radius == 0
-        if bet.guesses is self.curve.guesses:  # as at the bet before, where they were found valid
-            return there
+        stakes = np.array([bet.stake])
+        if bet.hedge is not None:
+            _, stakes = bet.hedge
+        # Each return is bet on once, and never with a bet size below 0.
+        is_own = self.settled <= bet.first < bet.last <= self.returns.size
+        if not is_own or not np.all(stakes >= 0):
+            return False
+        if bet.guesses is None:
+            # The return is its own score: only without an attack is its mean the worst-case mean.
+            return self.radius == 0
+        if bet.guesses is self.curve.guesses:
+            # As at the bet before, where they were found valid.
+            return True
         points, guess = bet.guesses
-        ascending = bool(np.all(np.diff(points, prepend=self.floor) > 0))
-        return there and ascending and bool(np.all((guess >= 0) & (guess < 1)))
+        is_ascending = bool(np.all(np.diff(points, prepend=self.floor) > 0))
+        return is_ascending and bool(np.all((guess >= 0) & (guess < 1)))
 
-    def _scored(self, bet: PlannedBet, returns: Floats) -> tuple[Floats, float]:
+    def _score_returns(self, bet: PlannedBet, returns: Floats) -> tuple[Floats, float]:
         """Return the scores of returns, and the lowest score that any return has."""
         if bet.guesses is None:
             return returns, self.floor
-        if bet.guesses is not self.curve.guesses:  # all bets of a block have the same
+        # All bets of a block have the same.
+        if bet.guesses is not self.curve.guesses:
             self.curve = Curve.of(bet.guesses, self.radius, self.floor)
         return self.curve(returns), self.curve.lowest
 
@@ -284,62 +320,74 @@ class Account:
                 f"scaled budget {self.radius:g}: a bet could lose more than the capital, or claims are in no order"
             )
             return
-        at = np.flatnonzero(stakes)
         if not np.array_equal(claims, self.claims):
             self._replace(claims)
-        self.most[claims <= lowest] = math.inf  # no score is lower, nor is their mean
+        # No score is lower, nor is their mean.
+        self.most[claims <= lowest] = math.inf
+        at = np.flatnonzero(stakes)
         if at.size > 0:
             self.owned[at] += np.log1p(stakes[at, None] * (scores - claims[at, None])) @ counts
             self.most[at] = np.maximum(self.most[at], self.owned[at])
 
     def _replace(self, claims: Floats) -> None:
         """Go on with other claims; each starts with the least of those whose range its own range meets."""
-        old, new = (np.concatenate([[-math.inf], points, [math.inf]]) for points in (self.claims, claims))
+        old = np.concatenate([[-math.inf], self.claims, [math.inf]])
+        new = np.concatenate([[-math.inf], claims, [math.inf]])
+        # Whether the range (before, up to) of a new claim, in rows, overlaps that of an old one.
         meets = (old[:-1] < new[1:, None]) & (old[1:] > new[:-1, None])
         owned = np.where(meets, np.append(self.owned, self.above), math.inf).min(axis=1)
         most = np.where(meets, np.append(self.most, -math.inf), math.inf).min(axis=1)
-        self.claims, self.owned, self.above, self.most = claims, owned[:-1], float(owned[-1]), most[:-1]
+        self.claims = claims
+        self.owned = owned[:-1]
+        self.above = float(owned[-1])
+        self.most = most[:-1]
 
     def inherit(self, before: Account, ceiling: float | None) -> None:
         """Begin with what bets on the return itself have earned before alpha was split."""
         claims = [carried(float(claim), 0.0, self.radius, self.floor, ceiling) for claim in before.claims]
-        keep = np.diff(claims, append=math.inf) > 0  # of claims that rounding has made equal, the last
-        refuted = np.cumprod(before.most >= before.aim).astype(bool)
-        self.claims, self.settled = np.array(claims)[keep], before.settled
+        # Of claims that rounding has made equal, the last.
+        keep = np.diff(claims, append=math.inf) > 0
+        self.claims = np.array(claims)[keep]
+        self.settled = before.settled
         self.owned = np.minimum.accumulate(before.owned)[keep]
-        self.above = min([before.above, *before.owned])  # the worst case may be this good whatever the mean is
+        # The worst case may be this good whatever the mean is.
+        self.above = min([before.above, *before.owned])
+        refuted = np.cumprod(before.most >= before.aim).astype(bool)
         self.most = np.where(refuted, math.inf, -math.inf)[keep]
 
     def bounds(self) -> tuple[float, float]:
         """Return the best bound that may be claimed and the least that the method would have claimed."""
         if self.claims.size == 0:
-            bound = bound_of(self.rounds, self.aim)
+            bound = largest_refuted(self.rounds, self.aim)
             return bound, bound
-        count = int(np.cumprod(self.most >= self.aim).sum())  # a claim counts if all below it are refuted too
-        return self._claim(count), self._claim(count - FEWER)
+        # A claim counts if all below it are refuted too.
+        n_refuted = int(np.cumprod(self.most >= self.aim).sum())
+        refuted = np.append(-math.inf, self.claims)
+        return float(refuted[n_refuted]), float(refuted[max(0, n_refuted - FEWER)])
 
-    def _claim(self, count: int) -> float:
-        return float(self.claims[count - 1]) if count > 0 else -math.inf
 
-
-def bound_of(rounds: list[Round], aim: float) -> float:
+def largest_refuted(rounds: list[Round], aim: float) -> float:
     """Return the largest claim against which the logarithm of the capital reaches the aim, by halving."""
 
-    def rich(claim: float) -> bool:
+    def is_refuted(claim: float) -> bool:
         return sum(float(one.log_wealth(np.array([claim]))[0]) for one in rounds) >= aim
 
     high = min((one.boldest for one in rounds), default=math.inf)
-    step = max(abs(high), 1.0) * 1e-9
-    if not math.isfinite(high):  # nothing was bet
+    if not math.isfinite(high):
+        # Nothing was bet.
         return -math.inf
-    if rich(high):
+    if is_refuted(high):
         return high
-    while not rich(high - step):
+    step = max(abs(high), 1.0) * 1e-9
+    while not is_refuted(high - step):
         step *= 2
         if not step < 1e12 * max(1.0, abs(high)):
             return -math.inf
     low = high - step
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if rich(middle) else (low, middle)
+        if is_refuted(middle):
+            low = middle
+        else:
+            high = middle
     return low

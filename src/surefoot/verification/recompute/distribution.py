@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from surefoot.verification.recompute.bands import METHODS, CannotRecomputeError, Claim, family
+from surefoot.verification.recompute.bands import METHODS, CannotRecomputeError, Claim, bound_tails
 from surefoot.verification.recompute.run_files import Raw, is_number
 
 Floats = NDArray[np.float64]
-_MARGIN = 1e-7  # relative: bounds are rounded outward by 1e-9, and computed by other formulas here
+# Relative: bounds are rounded outward by 1e-9, and computed by other formulas here.
+_MARGIN = 1e-7
 
 
 def compare_distribution(raw: Raw, claim: Claim) -> list[str]:
@@ -34,20 +35,27 @@ def compare_distribution(raw: Raw, claim: Claim) -> list[str]:
             raise CannotRecomputeError(f"{kind} are not computed here for the method {claim.method!r}")
         for row in rows:
             found = recompute_distribution(raw.returns, claim, **{key: float(row[key])})
-            wrong += _compared(row, key, claim, found)
+            wrong += _compare_row(row, key, claim, found)
     return wrong
 
 
-def _compared(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.float64]) -> list[str]:
-    lower, upper = row.get("lower"), row.get("upper")
-    fits = all(isinstance(column, list) and len(column) == len(claim.budgets) for column in (lower, upper))
-    if not fits or set(row) != {key, "lower", "upper"}:
-        raise CannotRecomputeError(f"{key} {row[key]!r} must have one lower and one upper bound per budget")
+def _compare_row(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.float64]) -> list[str]:
+    if set(row) != {key, "lower", "upper"}:
+        raise CannotRecomputeError(f"{key} {row[key]!r} must have lower and upper bounds and nothing else")
+    for side in ("lower", "upper"):
+        if not isinstance(row[side], list) or len(row[side]) != len(claim.budgets):
+            raise CannotRecomputeError(f"{key} {row[key]!r} must have one lower and one upper bound per budget")
     wrong = []
-    for budget, low, high, ((least, best), (top, loose)) in zip(claim.budgets, lower, upper, found, strict=True):  # type: ignore[arg-type]
-        right = is_number(low) and least <= low <= best
-        right &= math.isinf(top) if high is None else is_number(high) and top <= high <= loose
-        if not right:
+    for place, budget in enumerate(claim.budgets):
+        low = row["lower"][place]
+        high = row["upper"][place]
+        (least, best), (top, loose) = found[place]
+        is_right = is_number(low) and least <= low <= best
+        if high is None:
+            is_right = is_right and math.isinf(top)
+        else:
+            is_right = is_right and is_number(high) and top <= high <= loose
+        if not is_right:
             wrong.append(f"at budget {budget:g} the bounds for {key} {row[key]:g} are not {low!r} and {high!r}")
     return wrong
 
@@ -56,57 +64,69 @@ def recompute_distribution(
     returns: Floats, claim: Claim, *, at_least: float | None = None, q: float | None = None
 ) -> Floats:
     """Return, per budget, least and best lower bound and best and loosest upper bound, as (budgets, 2, 2)."""
-    points, *reaches = family(returns, claim.floor, claim.ceiling, claim, mirrored=False)
-    low = -math.inf if claim.ceiling is None else -claim.ceiling
-    mirrored, *stays = family(-returns, low, -claim.floor, claim, mirrored=True)
-    lasts, firsts = points, -mirrored[::-1]
+    points, best, least = bound_tails(returns, claim.floor, claim.ceiling, claim, mirrored=False)
+    # The best that the method can claim, and the least; a bound at one point holds at all below it.
+    reach = np.maximum.accumulate(np.stack([best, least])[:, ::-1], axis=1)[:, ::-1]
+    low = -math.inf
+    if claim.ceiling is not None:
+        low = -claim.ceiling
+    mirrored, best, least = bound_tails(-returns, low, -claim.floor, claim, mirrored=True)
+    mirrored_points = -mirrored[::-1]
+    stay = np.maximum.accumulate(np.stack([best, least])[:, ::-1], axis=1)
     rows = []
-    for radius in (budget / claim.sigma for budget in claim.budgets):
-        kept = [_shifted(np.maximum.accumulate(reach[::-1])[::-1], radius) for reach in reaches]
-        stay = [_shifted(np.maximum.accumulate(part[::-1]), radius) for part in stays]
+    for radius in claim.scaled_budgets:
+        # Bounds of P(Y >= point) and of P(Y <= point) under attack.
+        tails = _shift_down(reach, radius)
+        heads = _shift_down(stay, radius)
         if at_least is not None:
-            rows.append((_reached(lasts, kept, at_least, claim), _missed(firsts, stay, at_least, claim)))
+            lower = _probability_low(points, tails, at_least, claim)
+            upper = _probability_high(mirrored_points, heads, at_least, claim)
+            rows.append((lower, upper))
         elif q is not None:
-            rows.append((_quantile_low(lasts, kept, q, claim), _quantile_high(firsts, stay, q, claim)))
+            rows.append((_quantile_low(points, tails, q, claim), _quantile_high(mirrored_points, heads, q, claim)))
     return np.array(rows, dtype=np.float64)
 
 
-def _shifted(limits: Floats, radius: float) -> Floats:
+def _shift_down(limits: Floats, radius: float) -> Floats:
+    """Return g of every bound; at 0 and 1, where the quantile is infinite, the bound itself."""
     inside = (limits > 0) & (limits < 1) & (radius > 0)
     return np.where(inside, ndtr(ndtri(np.where(inside, limits, 0.5)) - radius), limits)
 
 
-def _reached(points: Floats, kept: list[Floats], x: float, claim: Claim) -> tuple[float, float]:
+def _probability_low(points: Floats, tails: Floats, x: float, claim: Claim) -> tuple[float, float]:
     if x <= claim.floor:
         return 1.0, 1.0
     beyond = int(np.searchsorted(points, x, side="left"))
-    best, least = (float(part[beyond]) if beyond < points.size else 0.0 for part in kept)
-    return least * (1 - _MARGIN), best
+    if beyond == points.size:
+        return 0.0, 0.0
+    best, least = tails[:, beyond]
+    return float(least) * (1 - _MARGIN), float(best)
 
 
-def _missed(points: Floats, stay: list[Floats], x: float, claim: Claim) -> tuple[float, float]:
+def _probability_high(points: Floats, heads: Floats, x: float, claim: Claim) -> tuple[float, float]:
     if claim.ceiling is not None and x > claim.ceiling:
         return 0.0, 0.0
     below = int(np.searchsorted(points, x, side="left"))
     if below == 0 or x <= claim.floor:
         return 1.0, 1.0
-    best, least = (1 - float(part[below - 1]) for part in stay)
+    best, least = 1 - heads[:, below - 1]
     # 1 - p loses the digits of a tiny p
-    return best * (1 - _MARGIN) - 1e-15, min(1.0, least * (1 + _MARGIN) + 1e-15)
+    return float(best) * (1 - _MARGIN) - 1e-15, min(1.0, float(least) * (1 + _MARGIN) + 1e-15)
 
 
-def _quantile_low(points: Floats, kept: list[Floats], q: float, claim: Claim) -> tuple[float, float]:
-    found = []
-    for part, slack in zip(kept, (-_MARGIN, _MARGIN), strict=True):
-        sure = int(np.count_nonzero((1 - part) * (1 + slack) < q))
-        found.append(float(points[sure - 1]) if sure else claim.floor)
-    return found[1], found[0]
+def _quantile_low(points: Floats, tails: Floats, q: float, claim: Claim) -> tuple[float, float]:
+    reachable = np.append(claim.floor, points)
+    best, least = tails
+    n_best = np.count_nonzero((1 - best) * (1 - _MARGIN) < q)
+    n_least = np.count_nonzero((1 - least) * (1 + _MARGIN) < q)
+    return float(reachable[n_least]), float(reachable[n_best])
 
 
-def _quantile_high(points: Floats, stay: list[Floats], q: float, claim: Claim) -> tuple[float, float]:
-    found = []
-    for part, slack in zip(stay, (_MARGIN, -_MARGIN), strict=True):
-        enough = np.flatnonzero(part * (1 + slack) >= q)
-        otherwise = math.inf if claim.ceiling is None else claim.ceiling
-        found.append(float(points[enough[0]]) if enough.size else otherwise)
-    return found[0], found[1]
+def _quantile_high(points: Floats, heads: Floats, q: float, claim: Claim) -> tuple[float, float]:
+    otherwise = math.inf if claim.ceiling is None else claim.ceiling
+    reachable = np.append(points, otherwise)
+    best, least = heads
+    # The first point that enough is at most; ``heads`` ascend.
+    first_best = np.count_nonzero(best * (1 + _MARGIN) < q)
+    first_least = np.count_nonzero(least * (1 - _MARGIN) < q)
+    return float(reachable[first_best]), float(reachable[first_least])

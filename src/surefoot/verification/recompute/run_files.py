@@ -7,25 +7,17 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import extremes, header_of, is_count, read_arrays, read_json
+from surefoot.files import header_of, is_count, read_arrays, read_json
 
-# How fields of certificates were called in schema 1.
-RENAMED = {
-    **{"episodes": "n_episodes", "step": "threshold_spacing", "choice": "method_selection", "discount": "gamma"},
-    **{"features": "sigma_per_feature", "shared_by": "n_shared_episodes", "pilot": "n_pilot_episodes"},
-    **{"steps": "n_steps", "rewards": "reward_range"},
-}
+CERTIFICATE_SCHEMA = 2
 CERTIFICATES = ("certificate.json", "shared.json", "per-step.json")
-EACH = ("returns", "lengths", "spent")  # have one entry per episode
-TYPES = {"returns": "float64", "lengths": "int64", "spent": "float64", "spending": "float64", "gains": "float64"}
 
 
 class DamagedError(Exception):
@@ -51,8 +43,12 @@ class Raw:
 
     def processor_of(self, block: int) -> str | None:
         """Return the kind of processor that a block is said to have been run on."""
-        ends = accumulate(count for _, count in self.processors)
-        return next((kind for (kind, _), end in zip(self.processors, ends, strict=True) if block < end), None)
+        n_before = 0
+        for kind, count in self.processors:
+            n_before += count
+            if block < n_before:
+                return kind
+        return None
 
     def sha256(self) -> str:
         """Hash the episode data: setup as sorted JSON, then name, shape, type and bytes of every array by name."""
@@ -76,33 +72,30 @@ def read_run(folder: Path) -> list[Raw]:
     paths = [folder / name for name in CERTIFICATES if (folder / name).is_file()]
     if not paths:
         raise InputError(f"{folder} contains no {' or '.join(CERTIFICATES)}; give the directory of a certified run")
-    certificates = {path.name: _certificate(path) for path in paths}
-    setup, arrays, processors = _record(folder / "episodes.npz")
-    notes = [read_json(place) if place.is_file() else None for place in (folder / "setup.json", folder / "run.json")]
-    return [
-        Raw(name, certificate, setup, arrays, notes[0], notes[1], processors)
-        for name, certificate in certificates.items()
-    ]
+    setup, arrays, processors = _read_record(folder / "episodes.npz")
+    written_setup = _read_if_there(folder / "setup.json")
+    run = _read_if_there(folder / "run.json")
+    found = []
+    for path in paths:
+        certificate = read_json(path)
+        if not same(certificate.get("schema"), CERTIFICATE_SCHEMA):
+            raise InputError(
+                f"{path} has schema {certificate.get('schema')!r}, this version reads {CERTIFICATE_SCHEMA}"
+            )
+        found.append(Raw(path.name, certificate, setup, arrays, written_setup, run, processors))
+    return found
 
 
-def _certificate(path: Path) -> dict[str, Any]:
-    """Read a certificate, with the names that its fields have in schema 2."""
-    content = read_json(path)
-    schema = content.get("schema")
-    if not any(same(schema, known) for known in (1, 2)):
-        raise InputError(f"{path} has schema {schema!r}, this version reads 1 and 2")
-    if schema == 2:
-        return content
-    mixed = sorted({*content} & {*RENAMED.values()})
-    if mixed:
-        raise DamagedError(f"{path.name} has schema 1 and fields of schema 2: {', '.join(mixed)}")
-    return {RENAMED.get(key, key): value for key, value in content.items()}
+def _read_if_there(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    return read_json(path)
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return in words where two dictionaries differ."""
-    keys = sorted(key for key in {*one, *other} if not same(one.get(key), other.get(key)))
-    return [f"{key} is {one.get(key)!r:.200} and {other.get(key)!r:.200}" for key in keys]
+    differing = [key for key in sorted({*one, *other}) if not same(one.get(key), other.get(key))]
+    return [f"{key} is {one.get(key)!r:.200} and {other.get(key)!r:.200}" for key in differing]
 
 
 def same(one: Any, other: Any) -> bool:
@@ -110,7 +103,7 @@ def same(one: Any, other: Any) -> bool:
     return type(one == other) is bool and one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether a JSON value is a finite number."""
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return plain and abs(value) <= sys.float_info.max
@@ -121,7 +114,7 @@ def close(value: Any, expected: float, within: float) -> bool:
     return is_number(value) and abs(value - expected) <= within
 
 
-def _record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], tuple[tuple[str, int], ...]]:
+def _read_record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], tuple[tuple[str, int], ...]]:
     if not path.is_file():
         raise DamagedError(f"there is no {path.name} next to the certificate: nothing can be recomputed")
     try:
@@ -129,58 +122,48 @@ def _record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], tuple[
         setup = header_of(path, arrays, "file of episode data")
     except InputError as error:
         raise DamagedError(str(error)) from error
-    schema, processors = setup.pop("schema", None), setup.pop("processors", [])
+    schema = setup.pop("schema", None)
+    processors = setup.pop("processors", [])
     if schema != 1:
         raise InputError(f"{path} has schema {schema!r}, this version reads 1")
     returns = arrays.get("returns")
     if returns is None or returns.dtype != np.float64 or returns.ndim != 1 or returns.size == 0:
         raise DamagedError(f"{path.name} contains no list of returns")
-    pairs = isinstance(processors, list) and all(isinstance(one, list) and len(one) == 2 for one in processors)
-    if not pairs or not all(isinstance(kind, str) and is_count(count) for kind, count in processors):
+    if not isinstance(processors, list) or not all(_is_processor(one) for one in processors):
         raise DamagedError(f"{path.name} does not say which processors its blocks were run on, but {processors!r:.60}")
-    return setup, arrays, tuple((kind, count) for kind, count in processors)
+    return setup, arrays, tuple(map(tuple, processors))
 
 
-def misshapen(raw: Raw) -> list[str]:
-    """Return which arrays are not declared, or have another type, shape or range than setup and returns allow."""
-    n, wrong = raw.returns.size, [f"an array {name!r:.40} is not known" for name in sorted({*raw.arrays} - {*TYPES})]
-    for name, array in raw.arrays.items():
-        if name in TYPES and (array.dtype != TYPES[name] or (name in EACH and array.shape != (n,))):
-            wrong.append(f"{name} is {array.dtype} of shape {array.shape}, expected {TYPES[name]}, one per episode")
-    lengths, longest = raw.arrays.get("lengths"), raw.setup.get("limit", sys.maxsize)
-    if not wrong and lengths is not None and not (is_count(longest) and _within(lengths, 1, longest)):
-        wrong.append(f"an episode has a length below one step or above the limit of {longest!r}")
-    return wrong or _wrong_sums(raw)
+def _is_processor(found: Any) -> bool:
+    """Whether this is a kind of processor and the number of blocks that were run on it."""
+    return isinstance(found, list) and len(found) == 2 and isinstance(found[0], str) and is_count(found[1])
 
 
-def _within(values: NDArray[Any], low: float, high: float) -> bool:
-    least, greatest = extremes(values)
-    return low <= least <= greatest <= high
-
-
-def _wrong_sums(raw: Raw) -> list[str]:
-    """Check the sums of rewards: one row per block, one column per step, and only of episodes that got so far."""
-    gains, lengths = raw.arrays.get("gains"), raw.arrays.get("lengths")
-    size, limit, rewards = (raw.setup.get(name) for name in ("block", "limit", "rewards"))
+def check_sums(raw: Raw) -> list[str]:
+    """Return what is wrong with sums of rewards of the right shape: only running episodes have one, and they add up."""
+    gains = raw.arrays.get("gains")
     if gains is None:
         return []
-    if not (
-        is_count(size) and is_count(limit) and isinstance(rewards, list) and len(rewards) == 2 and lengths is not None
-    ):
-        return ["there are sums of rewards, but no blocks, limit, lengths or range of a reward to check them with"]
-    n, (low, high) = raw.returns.size, rewards
-    if not (is_number(low) and is_number(high) and low <= 0 <= high) or gains.shape != (-(-n // size), limit):
-        return [f"the sums of rewards have the shape {gains.shape}, expected {(-(-n // size), limit)}"]
-    starts = range(0, n, size)
+    lengths = raw.arrays.get("lengths")
+    if lengths is None:
+        return ["there are sums of rewards, but no lengths to check them with"]
+    low, high = raw.setup["rewards"]
+    if not (is_number(low) and is_number(high) and low <= 0 <= high):
+        return [f"rewards from {low!r:.60} to {high!r:.60} are no range that contains 0"]
+    size = raw.setup["block"]
+    starts = range(0, raw.returns.size, size)
     # How many episodes of each block were still running at each step: only they have a reward there.
-    running = np.array([n_longer(lengths[first : first + size], limit) for first in starts])
+    running = np.array([n_longer(lengths[first : first + size], gains.shape[1]) for first in starts])
     total = np.array([raw.returns[first : first + size].sum() for first in starts])
     slack = 1e-9 * (high - low) * size
-    inside = np.isfinite(gains) & (gains >= low * running - slack) & (gains <= high * running + slack)
-    wrong = [] if inside.all() else ["a sum of rewards is outside of what the rewards of so many episodes sum to"]
+    wrong = []
+    if not np.all((gains >= low * running - slack) & (gains <= high * running + slack)):
+        wrong.append("a sum of rewards is outside of what the rewards of so many episodes sum to")
     # In units of a reward: what is added up is about as large.
     near = np.abs(gains.sum(axis=1) - total) <= 1e-9 * (np.abs(total) + (high - low) * size)
-    return wrong + ([] if near.all() else ["the rewards of a block's steps do not add up to its returns"])
+    if not near.all():
+        wrong.append("the rewards of a block's steps do not add up to its returns")
+    return wrong
 
 
 def n_longer(lengths: NDArray[np.int64], limit: int) -> NDArray[np.int64]:

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 Floats = NDArray[np.float64]
-MATTERS = 0.01  # a forgery matters if it raises a bound, measured from the floor, by more than this share
-MAX_MISS = 0.01  # by default a forgery that matters is missed with at most this probability
+# A forgery matters if it raises a bound, measured from the floor, by more than this share.
+MATTERS = 0.01
+# By default a forgery that matters is missed with at most this probability.
+MAX_MISS = 0.01
 
 
 def least_forgery(returns: Floats, block_size: int, radii: Sequence[float], floor: float) -> int:
@@ -69,9 +71,7 @@ def miss_probability(n_blocks: int, n_forged: int, n_rerun: int) -> float:
 
 def enough_blocks(n_blocks: int, n_forged: int) -> int:
     """Return how many blocks must be rerun so that so many forged ones are missed with at most ``MAX_MISS``."""
-    return (
-        bisect.bisect_left(
-            range(1, n_blocks + 1), True, key=lambda count: miss_probability(n_blocks, n_forged, count) <= MAX_MISS
-        )
-        + 1
+    n_too_few = bisect.bisect_left(
+        range(1, n_blocks + 1), True, key=lambda count: miss_probability(n_blocks, n_forged, count) <= MAX_MISS
     )
+    return n_too_few + 1

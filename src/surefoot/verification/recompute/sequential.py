@@ -1,28 +1,25 @@
-"""Why a sequential run stopped, recomputed from the raw returns: whether its stated reason was true where it stopped.
+"""Why a sequential run stopped: read from its certificate, and compared with its other files.
 
-``bets`` shows that its bounds hold wherever it stops: by Ville's inequality each holds simultaneously at all times.
+Its bounds hold wherever it stops, by Ville's inequality (see ``bets``). So the reason proves nothing, and only what is
+read off the files is checked: that they agree, and that the reason fits the goal.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from surefoot.verification.recompute.bands import CannotRecomputeError
+from surefoot.verification.recompute.run_files import Raw, differences
 
-from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, family, mean_left
-
-Floats = NDArray[np.float64]
 REASONS = ("proved", "close enough", "refuted", "all played", "stopped by hand")
+KEYS = {"budget", "until", "require", "stopped"}
 
 
 @dataclass(frozen=True)
 class Stop:
-    """The goal of a run, and why it stopped; ``budget`` is None if the run was not sequential."""
+    """The goal of a sequential run, and why it stopped."""
 
     budget: float
     until: float | None
@@ -30,65 +27,57 @@ class Stop:
     stopped: str
 
 
-def stop_of(choice: Any) -> Stop | None:
-    """Read why a run stopped; None if it was not sequential."""
+def read_stop(choice: Any, budgets: tuple[float, ...]) -> Stop | None:
+    """Read the goal of a sequential run, which must be about one of the budgets, and why it stopped.
+
+    Args:
+        choice: What the certificate says of it; None if it says nothing.
+        budgets: The budgets of the certificate.
+    """
     if choice is None:
         return None
-    if not isinstance(choice, dict) or set(choice) != {"budget", "until", "require", "stopped"}:
+    if not isinstance(choice, dict) or set(choice) != KEYS:
         raise CannotRecomputeError("a sequential run must state its budget, its goal, and why it stopped")
-    numbers = [choice[key] for key in ("budget", "until", "require") if choice[key] is not None]
-    right = choice["budget"] is not None and all(isinstance(one, int | float) and math.isfinite(one) for one in numbers)
-    if not right or any(isinstance(one, bool) for one in numbers) or choice["stopped"] not in REASONS:
-        raise CannotRecomputeError(f"unknown reason for stopping: {choice!r}")
+    for key in ("budget", "until", "require"):
+        value = choice[key]
+        if value is None and key != "budget":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise CannotRecomputeError(f"the goal of a sequential run has the {key} {value!r:.60}")
+    if choice["stopped"] not in REASONS:
+        raise CannotRecomputeError(f"unknown reason for stopping: {choice['stopped']!r:.60}")
+    if choice["budget"] not in budgets:
+        raise CannotRecomputeError(
+            f"the run was for the budget {choice['budget']!r}, which the certificate does not have"
+        )
     return Stop(**choice)
 
 
-def looks_of(n: int, block: int) -> list[int]:
-    """Return after how many returns the stopping rule was checked: after each block, later when there are 2% more."""
-    looks, following = [], 1
-    for size in range(block, n + 1, block):
-        if size >= following:
-            looks.append(size)
-            following = int(size * 1.02) + 1
-    return looks
-
-
-def unfounded(returns: Floats, claim: Claim, stop: Stop, lower: float, planned: int, block: int) -> list[str]:
-    """Return why the run cannot have stopped here for the reason it gives; ``lower`` is the bound at its budget."""
-    n = returns.size
-    radius = stop.budget / claim.sigma
-    if stop.stopped == "all played":
-        return [] if n == planned else [f"only {n} of {planned} episodes were run"]
-    if stop.stopped == "stopped by hand":
-        return []
-    if n not in looks_of(n, block)[-1:]:
-        return [f"the stopping rule is not checked after {n} episodes"]
-    margin = 1e-7 * (abs(lower) + abs(claim.floor) + 1)
-    if stop.stopped == "proved":
-        proved = stop.require is not None and lower >= stop.require - margin
-        return [] if proved else [f"{stop.require!r} is not proved: the bound is {lower:.9g}"]
-    if stop.stopped == "close enough":
-        values, counts = np.unique(returns, return_counts=True)
-        possible = mean_left(claim.floor, values, np.cumsum(counts[::-1])[::-1] / n, radius)
-        near = stop.until is not None and possible - lower <= stop.until + margin
-        return [] if near else [f"the bound {lower:.9g} may still grow to {possible:.9g}"]
-    return _not_refuted(returns, claim, stop, radius, looks_of(n, block))
-
-
-def _not_refuted(returns: Floats, claim: Claim, stop: Stop, radius: float, looks: Sequence[int]) -> list[str]:
-    """Refuted is a value above an upper bound of the worst case itself, asked for when the returns have doubled."""
-    asked, following = [], 1000
-    for look in looks:
-        if look >= following:
-            asked.append(look)
-            following = 2 * look
-    if stop.require is None or claim.ceiling is None or asked[-1:] != [returns.size]:
-        return ["there was nothing to refute here"]
-    band = replace(claim, method="band", alpha=claim.alpha / 2 ** len(asked))
-    points, stay, _ = family(-returns, -claim.ceiling, -claim.floor, band, mirrored=True)
-    # P(X >= x) <= 1 - P(X <= y) for every y < x
-    reach = np.concatenate([[1.0], 1 - np.maximum.accumulate(stay[::-1])])
-    gaps = np.diff(np.concatenate([[claim.floor], -points[::-1], [claim.ceiling]]))
-    left = np.where((reach > 0) & (reach < 1), ndtr(ndtri(np.clip(reach, 1e-300, 1)) - radius), reach)
-    most = claim.floor + float(gaps @ (reach if radius == 0 else left))
-    return [] if most < stop.require * (1 + math.copysign(1e-9, stop.require)) else [f"{most:.9g} may still be proved"]
+def check_stop(raw: Raw) -> list[str]:
+    """Return where the files disagree about goal and reason, and whether the reason cannot be that of the goal."""
+    run = raw.run or {}
+    stop = None
+    if raw.certificate.get("method") == "sequential":
+        stop = read_stop(raw.certificate.get("method_selection"), tuple(raw.certificate["budgets"]))
+    if stop is None:
+        return [] if run.get("stopped") is None else ["run.json says why the run stopped, the certificate does not"]
+    stated = {
+        "goal": {"budget": stop.budget, "until": stop.until, "require": stop.require},
+        "stopped": stop.stopped,
+    }
+    wrong = differences(stated, {"goal": run.get("goal"), "stopped": run.get("stopped")})
+    n = raw.returns.size
+    planned = raw.setup.get("planned")
+    if stop.stopped == "all played" and n != planned:
+        wrong.append(f"only {n} of {planned!r} episodes were run")
+    if stop.stopped == "close enough" and stop.until is None:
+        wrong.append("the run was not for a bound close to what is possible")
+    if stop.stopped in ("proved", "refuted") and stop.require is None:
+        wrong.append("no value was required")
+    elif stop.stopped == "proved" and stop.require is not None:
+        lower = raw.certificate["lower"][raw.certificate["budgets"].index(stop.budget)]
+        # Bounds are rounded down after the proof.
+        margin = 1e-7 * (abs(lower) + abs(raw.certificate["floor"]) + 1)
+        if lower < stop.require - margin:
+            wrong.append(f"{stop.require!r} is not proved: the bound is {lower:.9g}")
+    return wrong

@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, kl_div
 
 Floats = NDArray[np.float64]
-METHODS = ("betting", "binary")
+SHARED_METHODS = ("betting", "binary")
 
 
 @dataclass(frozen=True)
@@ -34,26 +34,28 @@ class SharedClaim:
     costs: tuple[float, ...]
 
 
-Plan = Callable[[Floats, int, float | None, SharedClaim], tuple[Floats, Floats]]
+# Gives thetas and bet sizes, of the pilot, the number of other returns and the range.
+SharedPlanner = Callable[[Floats, int, float | None, SharedClaim], tuple[Floats, Floats]]
 
 
-def recompute_shared(returns: Floats, claim: SharedClaim, plan: Plan) -> tuple[Floats, Floats | None]:
+def recompute_shared(returns: Floats, claim: SharedClaim, plan: SharedPlanner) -> tuple[Floats, Floats | None]:
     """Return the lower bounds at each cost and, where a ceiling is known, the upper ones: the mirror image.
 
     Args:
         returns: All returns in order.
         claim: What the certificate says its bounds were computed from.
-        plan: Gives thetas and bet sizes, of the pilot, the number of other returns and the range.
+        plan: Plans thetas and bet sizes.
     """
-
-    def find(heights: Floats) -> Floats:
-        return _wins(heights, width, claim) if claim.method == "binary" else _bets(heights, width, claim, plan)
-
-    width = None if claim.ceiling is None else claim.ceiling - claim.floor
-    lower = claim.floor + find(returns - claim.floor)
     if claim.ceiling is None:
-        return lower, None
-    return lower, claim.ceiling - find(claim.ceiling - returns)
+        return claim.floor + _bound_by_bets(returns - claim.floor, None, claim, plan), None
+    width = claim.ceiling - claim.floor
+    heights = returns - claim.floor
+    depths = claim.ceiling - returns
+    if claim.method == "binary":
+        return claim.floor + _bound_wins(heights, width, claim), claim.ceiling - _bound_wins(depths, width, claim)
+    lower = claim.floor + _bound_by_bets(heights, width, claim, plan)
+    upper = claim.ceiling - _bound_by_bets(depths, width, claim, plan)
+    return lower, upper
 
 
 def pilot_of(n: int) -> int:
@@ -61,40 +63,53 @@ def pilot_of(n: int) -> int:
     return min(math.ceil(n / 10), round(5 * math.sqrt(n)))
 
 
-def _wins(heights: Floats, width: float | None, claim: SharedClaim) -> Floats:
-    assert width is not None
-    n, won = heights.size, int((heights == width).sum())
-    p = float(betaincinv(won, n - won + 1, claim.alpha)) if won else 0.0
-    return width * np.array([_least(p, cost) for cost in claim.costs])
+def _bound_wins(heights: Floats, width: float, claim: SharedClaim) -> Floats:
+    """Return lower bounds of the mean height, where every height is 0 or the whole width."""
+    n = heights.size
+    n_won = int((heights == width).sum())
+    p = 0.0
+    if n_won > 0:
+        p = float(betaincinv(n_won, n - n_won + 1, claim.alpha))
+    return width * np.array([_lowest_at_cost(p, cost) for cost in claim.costs])
 
 
-def _least(p: float, cost: float) -> float:
+def _lowest_at_cost(p: float, cost: float) -> float:
     """Return the least q with KL(q || p) <= cost."""
 
     def excess(q: float) -> float:
         return float(kl_div(q, p) + kl_div(1 - q, 1 - p)) - cost
 
-    return p if p == 0 or cost == 0 else 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, p, xtol=1e-15))
+    if p == 0 or cost == 0:
+        return p
+    if excess(0.0) <= 0:
+        return 0.0
+    return float(brentq(excess, 0.0, p, xtol=1e-15))
 
 
-def _bets(heights: Floats, width: float | None, claim: SharedClaim, plan: Plan) -> Floats:
+def _bound_by_bets(heights: Floats, width: float | None, claim: SharedClaim, plan: SharedPlanner) -> Floats:
+    """Return lower bounds of the mean height: at each cost the best of all thetas."""
     size = pilot_of(heights.size)
     rest = heights[size:]
     thetas, stakes = plan(heights[:size].copy(), rest.size, width, claim)
-    logs = [
-        (theta, _log_limit(np.exp(-theta * rest), stake, claim.alpha / thetas.size))
-        for theta, stake in zip(thetas.tolist(), stakes.tolist(), strict=True)
-    ]
-    best = [max((-(log + cost) / theta for theta, log in logs), default=0.0) for cost in claim.costs]
-    return np.maximum(best, 0.0)
+    bounds = np.zeros(len(claim.costs))
+    for theta, stake in zip(thetas.tolist(), stakes.tolist(), strict=True):
+        # Every theta has an even share of alpha, a union bound.
+        log_limit = _bound_log_mean(np.exp(-theta * rest), stake, claim.alpha / thetas.size)
+        bounds = np.maximum(bounds, -(log_limit + np.array(claim.costs)) / theta)
+    return bounds
 
 
-def _log_limit(z: Floats, stake: float, alpha: float) -> float:
+def _bound_log_mean(z: Floats, stake: float, alpha: float) -> float:
+    """Return the logarithm of the m at which the capital of bets that E[z] is below m reaches 1 / alpha."""
+
     def excess(m: float) -> float:
         with np.errstate(divide="ignore"):
             return max(float(np.log1p(stake * (m - z)).sum()) - math.log(1 / alpha), -1e9)
 
-    least = max(0.0, 1 - 1 / stake) + 1e-15
     if excess(1.0) <= 0:
         return 0.0
-    return math.log(least if excess(least) >= 0 else float(brentq(excess, least, 1.0, xtol=1e-15, rtol=1e-14)))
+    # The least m against which no bet could lose more than the capital.
+    least = max(0.0, 1 - 1 / stake) + 1e-15
+    if excess(least) >= 0:
+        return math.log(least)
+    return math.log(float(brentq(excess, least, 1.0, xtol=1e-15, rtol=1e-14)))

@@ -12,10 +12,13 @@ SHARE = 1e-5  # relative: shares are found by halving to about 1e-7
 
 def unshared(shares: Sequence[float], alpha: float) -> list[str]:
     """Return why bounds at these shares would not hold simultaneously at alpha, by the union bound."""
-    if any(not share >= 0 for share in shares):
+    # A comparison with NaN is false.
+    if not all(share >= 0 for share in shares):
         return ["a share of alpha is below 0"]
-    spent = sum(shares)
-    return [] if spent <= alpha * (1 + 1e-12) else [f"the bets use alpha {spent:.12g}, the certificate {alpha:.12g}"]
+    used = sum(shares)
+    if used > alpha * (1 + 1e-12):
+        return [f"the bets use alpha {used:.12g}, the certificate {alpha:.12g}"]
+    return []
 
 
 def carried(bound: float, proved: float, wanted: float, floor: float, ceiling: float | None) -> float:

@@ -18,21 +18,27 @@ Floats = NDArray[np.float64]
 
 
 def recompute_per_step(
-    gains: Floats, n: int, rewards: tuple[float, float], alpha: float, radii: list[float]
+    reward_sums: Floats, n: int, rewards: tuple[float, float], alpha: float, radii: list[float]
 ) -> tuple[Floats, Floats]:
     """Return the lower and the upper bounds at each scaled budget e / sigma."""
     low, high = rewards
-    shares = (gains.sum(axis=0) / n - low) / (high - low)
-    roots = np.sqrt(np.arange(1, shares.size + 1))
-    sides = []
-    for means in (shares, 1 - shares):
-        least = np.array([_least(float(mean), math.log(shares.size / alpha) / n) for mean in means])
-        sides.append(np.array([norm.cdf(norm.ppf(least) - radius * roots).sum() for radius in radii]))
-    below, above = sides
-    return shares.size * low + (high - low) * below, shares.size * high - (high - low) * above
+    means = (reward_sums.sum(axis=0) / n - low) / (high - low)
+    # The union bound over the steps, in the inequality of Chernoff.
+    distance = math.log(means.size / alpha) / n
+    # Up to step t an attack has spent at most e sqrt(t).
+    roots = np.sqrt(np.arange(1, means.size + 1))
+    lower = _sum_worst_means(means, distance, roots, radii)
+    upper = _sum_worst_means(1 - means, distance, roots, radii)
+    return means.size * low + (high - low) * lower, means.size * high - (high - low) * upper
 
 
-def _least(mean: float, distance: float) -> float:
+def _sum_worst_means(means: Floats, distance: float, roots: Floats, radii: list[float]) -> Floats:
+    """Return, at each scaled budget, the sum of the worst-case means of all steps."""
+    quantiles = norm.ppf([_lowest_mean(float(mean), distance) for mean in means])
+    return np.array([norm.cdf(quantiles - radius * roots).sum() for radius in radii])
+
+
+def _lowest_mean(mean: float, distance: float) -> float:
     """Return the m below ``mean`` with KL(mean || m) = distance."""
     if mean <= 0:
         return 0.0
@@ -42,5 +48,8 @@ def _least(mean: float, distance: float) -> float:
     def excess(m: float) -> float:
         return mean * math.log(mean / m) + (1 - mean) * math.log((1 - mean) / (1 - m)) - distance
 
-    tiny = mean * math.exp(-distance / mean - 1) / 2  # (1 - mean) log((1 - mean) / (1 - m)) is at least -mean
-    return float(brentq(excess, tiny, mean, xtol=1e-16, rtol=1e-13)) if tiny > 0 else 0.0
+    # (1 - mean) log((1 - mean) / (1 - m)) is at least -mean.
+    tiny = mean * math.exp(-distance / mean - 1) / 2
+    if tiny == 0:
+        return 0.0
+    return float(brentq(excess, tiny, mean, xtol=1e-16, rtol=1e-13))

@@ -1,0 +1,267 @@
+"""Reruns a sample of the recorded episodes, runs fresh ones, and compares both with the record and its bounds."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.agents.imported import named_object
+from surefoot.agents.resolve import locate
+from surefoot.errors import DependentRowsError, InputError
+from surefoot.play.plan import Plan
+from surefoot.verification.play_again import (
+    CannotRerunError,
+    ForgedError,
+    RerunOptions,
+    describe_seed,
+    is_on_missing_gpu,
+    is_this_machine,
+    plan_of,
+    rerun_blocks,
+    run_fresh,
+    unusual_limit,
+)
+from surefoot.verification.recompute.bands import Claim, recompute
+from surefoot.verification.recompute.fresh import highest_worst_means, log_capital
+from surefoot.verification.recompute.run_files import Raw
+from surefoot.verification.recompute.sampling import enough_blocks, least_forgery, miss_probability
+from surefoot.verification.verdict import FAILED, IMPOSSIBLE, REFUTED, SKIPPED, Verdict
+
+Floats = NDArray[np.float64]
+MOST_FRESH = 10_000  # episodes, unless more are asked for
+# Where an agent knows the few episodes of a short run, as few fresh ones could not contradict its bounds.
+FEWEST_FRESH = 64
+FALSE_ALARM = 1e-4  # how often fresh episodes of an honest run are taken for a contradiction
+OWN_ALPHA = 0.05  # of the bounds that fresh episodes prove by themselves
+SHARE_HERE = 0.05  # of the blocks that other machines reran, which is rerun on this one
+
+
+def rerun_episodes(
+    certified: list[Raw],
+    verdict: Verdict,
+    blocks: int | Literal["enough"] | None,
+    n_fresh: int | None,
+    seed: int | None,
+    options: RerunOptions,
+) -> None:
+    """Rerun a sample of the recorded episodes, then run fresh ones.
+
+    Args:
+        certified: The certificates of the run, with its files.
+        verdict: Where the checks are added.
+        blocks: How many blocks to rerun, as ``verify`` has it.
+        n_fresh: How many fresh episodes to run, as ``verify`` has it.
+        seed: Fixes which blocks are rerun.
+        options: What the caller gave and allowed.
+    """
+    raw = certified[0]
+    options = _check_given(raw, options)
+    try:
+        plan = plan_of(raw, options)
+    except ForgedError as error:
+        verdict.note("setup and weights", FAILED, str(error))
+        return
+    except CannotRerunError as error:
+        verdict.note("replay", IMPOSSIBLE, str(error))
+        return
+    _check_coordinates(certified, math.prod(plan.task.spaces.shape), verdict)
+    verdict.judge("setup and weights", [], f"those of {plan.task.name} and {plan.policy.name}, {plan.policy.sha256}")
+    verdict.judge("seed", [], describe_seed(plan))
+    if plan.policy.stochastic:
+        verdict.not_checked.insert(0, "that the agent answers each row by itself: what it draws makes answers differ")
+    limit = unusual_limit(plan)
+    if limit is not None:
+        verdict.not_checked.insert(0, limit)
+    radii = sorted({radius for each in certified for radius in scaled_budgets(each)})
+    if n_fresh is None:
+        n_fresh = min(max(raw.returns.size, FEWEST_FRESH), MOST_FRESH)
+    try:
+        if is_on_missing_gpu(plan):
+            verdict.note("replay", IMPOSSIBLE, "the episodes were run on a CUDA device, and torch finds none here")
+        else:
+            _rerun_sample(raw, plan, radii, verdict, blocks, seed, options)
+        if _needs_fresh(verdict, n_fresh):
+            _compare_fresh(certified, plan, radii, verdict, n_fresh, options)
+    except DependentRowsError as error:
+        verdict.note("agent", FAILED, str(error))
+
+
+def _check_given(raw: Raw, options: RerunOptions) -> RerunOptions:
+    """Return the options, with the object that the agent's name means.
+
+    Raises:
+        InputError: If the environment is not the run's, or the agent not there: bad input, not a forgery.
+    """
+    recorded = raw.setup.get("environment")
+    if options.environment is not None and options.environment != recorded:
+        raise InputError(f"the episodes are of the environment {recorded!r}, got --env {options.environment}")
+    if not isinstance(options.agent, str | Path):
+        return options
+    named = named_object(str(options.agent))
+    if named is not None:
+        return replace(options, agent=named)
+    locate(options.agent)
+    return options
+
+
+def _check_coordinates(certified: list[Raw], size: int, verdict: Verdict) -> None:
+    """Check what a norm says about the size of an observation, which the episode data do not contain."""
+    for raw in certified:
+        norm = raw.certificate.get("norm")
+        if isinstance(norm, dict) and norm.get("coordinates") is not None:
+            wrong = []
+            if norm["coordinates"] != size:
+                wrong.append(f"an observation has {size} coordinates")
+            verdict.judge(f"{raw.name}: size of an observation", wrong, f"{size} coordinates")
+
+
+def scaled_budgets(raw: Raw) -> list[float]:
+    """Return the budgets of a certificate divided by sigma; of a budget per step, as those of a whole episode."""
+    certificate = raw.certificate
+    radii = []
+    try:
+        root = math.sqrt(float(certificate.get("n_steps", 1)))
+        for budget in certificate["budgets"]:
+            radius = float(budget) * root / float(certificate["sigma"])
+            if 0 <= radius < math.inf:
+                radii.append(radius)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        # A failed check of the bounds says so.
+        return []
+    return radii
+
+
+def _rerun_sample(
+    raw: Raw,
+    plan: Plan,
+    radii: Sequence[float],
+    verdict: Verdict,
+    blocks: int | Literal["enough"] | None,
+    seed: int | None,
+    options: RerunOptions,
+) -> None:
+    """Rerun randomly chosen blocks and compare every return and length."""
+    n = raw.returns.size
+    size = plan.block_size
+    n_blocks = -(-n // size)
+    # Without a ceiling one forged return decides everything.
+    n_forged = 1
+    if plan.task.scoring.ceiling is not None:
+        n_forged = least_forgery(raw.returns, size, radii, float(raw.setup["floor"]))
+    if blocks == "enough":
+        n_rerun = enough_blocks(n_blocks, n_forged)
+    elif blocks is None:
+        n_rerun = n_blocks
+    else:
+        n_rerun = min(blocks, n_blocks)
+    verdict.seed = secrets.randbits(63) if seed is None else seed
+    chosen = np.random.default_rng(verdict.seed).choice(n_blocks, size=n_rerun, replace=False).tolist()
+    verdict.blocks = n_blocks
+    verdict.block_episodes = min(size, n)
+    verdict.replayed = sorted(chosen)
+    # In the order of the run each block would meet the same past as before, which an environment may remember.
+    other_order = chosen[::-1] if chosen == verdict.replayed else chosen
+    wrong = rerun_blocks(raw, plan, other_order, options.workers, options.progress)
+    where = ""
+    if not is_this_machine(options.workers):
+        # Which ones must not be foreseen by those machines.
+        here = secrets.SystemRandom().sample(verdict.replayed, math.ceil(SHARE_HERE * n_rerun))
+        wrong += rerun_blocks(raw, plan, here, 1)
+        where = f"; by other machines, which are trusted, but for {len(here)} random blocks rerun on this one"
+    n_episodes = sum(min(size, n - index * size) for index in chosen)
+    verdict.judge(
+        "replay",
+        wrong,
+        f"{n_rerun} of {n_blocks} blocks, {n_episodes} of {n} episodes, every return and length bit for bit{where}",
+    )
+    verdict.forged_blocks = n_forged
+    verdict.miss_one = miss_probability(n_blocks, 1, n_rerun)
+    verdict.miss_least = miss_probability(n_blocks, n_forged, n_rerun)
+    if n_rerun < n_blocks:
+        verdict.not_checked.insert(
+            0, f"the {n_blocks - n_rerun} blocks, {n - n_episodes} episodes, that were not rerun"
+        )
+
+
+def _needs_fresh(verdict: Verdict, n_fresh: int) -> bool:
+    """Return whether fresh episodes are run; say why where they are not."""
+    if verdict.verdict == REFUTED:
+        verdict.note("fresh episodes", SKIPPED, "a check has failed already")
+        return False
+    if not verdict.bounds_recomputed:
+        verdict.note("fresh episodes", SKIPPED, "there are no recomputed bounds to compare them with")
+        return False
+    if n_fresh == 0:
+        verdict.note("fresh episodes", SKIPPED, "not asked for")
+        verdict.not_checked.insert(0, "whether agent or simulator know the seed: no fresh episodes were run")
+        return False
+    return True
+
+
+def _compare_fresh(
+    certified: list[Raw],
+    plan: Plan,
+    radii: Sequence[float],
+    verdict: Verdict,
+    n_fresh: int,
+    options: RerunOptions,
+) -> None:
+    """Run episodes under a seed that is drawn now, and check whether they contradict the record or a bound."""
+    raw = certified[0]
+    ceiling = plan.task.scoring.ceiling
+    # Other machines could invent fresh episodes too.
+    workers = options.workers if is_this_machine(options.workers) else 1
+    fresh = run_fresh(plan, n_fresh, workers, options.progress)
+    fresh_mean = float(fresh.mean())
+    recorded_mean = float(raw.returns.mean())
+    wrong = []
+    # A run that stops when its returns look good is no fair sample to compare with: only its bounds are.
+    if not any(each.certificate.get("method") == "sequential" for each in certified):
+        evidence = log_capital(raw.returns, fresh, radii)
+        if evidence >= math.log(2 / FALSE_ALARM):
+            wrong.append(
+                f"{n_fresh:,} fresh episodes have a mean of {fresh_mean:.6g}, the record has {recorded_mean:.6g}: they "
+                f"are worse than the recorded ones (evidence e^{evidence:.0f} : 1 against one distribution)"
+            )
+    for each in certified:
+        if each.name == "certificate.json":
+            wrong += _refuted_bounds(each, fresh, ceiling)
+    # What the fresh episodes prove by themselves limits what they can have missed.
+    floor = float(raw.setup["floor"])
+    proved, _ = recompute(fresh, Claim("band", OWN_ALPHA, 1.0, floor, ceiling, tuple(radii)))
+    verdict.fresh = {
+        "n_episodes": n_fresh,
+        "mean": fresh_mean,
+        "false_alarm": FALSE_ALARM,
+        "confidence": 1 - OWN_ALPHA,
+        "budgets": [radius * plan.noise.sigma for radius in radii],
+        "lower": proved.least.tolist(),
+    }
+    verdict.judge(
+        "fresh episodes",
+        wrong,
+        f"{n_fresh:,} under a seed drawn now, mean {fresh_mean:.6g} (recorded: {recorded_mean:.6g}): no contradiction; "
+        f"an honest run fails this check with probability at most {FALSE_ALARM:g}",
+    )
+
+
+def _refuted_bounds(raw: Raw, fresh: Floats, ceiling: float | None) -> list[str]:
+    """Return which lower bounds on the mean under attack are above what fresh episodes allow."""
+    highest = highest_worst_means(fresh, scaled_budgets(raw), float(raw.setup["floor"]), ceiling, FALSE_ALARM / 2)
+    budgets = raw.certificate["budgets"]
+    lower = raw.certificate["lower"]
+    wrong = []
+    for budget, bound, most in zip(budgets, lower, highest, strict=True):
+        if bound > most:
+            wrong.append(
+                f"at budget {budget:g} {bound:g} is certified, fresh episodes show that the worst-case mean is below "
+                f"{most:.6g}"
+            )
+    return wrong
