@@ -71,7 +71,7 @@ def printed(folder: Path) -> str:
     sigma = f"{load_card(HEADLINE)['sigma']:g}"
     asked = ("cartpole-5", "--agent", HEADLINE, "--sigma", sigma, "--episodes", "10000", "--confidence", "0.95")
     text = command_output(folder, *asked)
-    text = text.replace(str(folder), f"runs/{HEADLINE}-sigma{sigma}-seed0-n10000")
+    text = text.replace(str(folder), f"runs/{HEADLINE}-sigma{sigma}-n10000")
     lines = every_second_row(text.strip().splitlines())
     wrapped = [textwrap.fill(line, WIDTH) if len(line) > WIDTH else line for line in lines]
     return "\n".join(("```text", *wrapped, "```"))

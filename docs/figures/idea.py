@@ -1,4 +1,4 @@
-"""Draw the idea in two figures: the loop, and the certificate that ``make certify`` prints, from the same episodes.
+"""Draw the idea in two figures: the loop, and the certificate that ``make certify`` prints, from the same episodes, run again.
 
 python docs/figures/idea.py    # writes idea-loop.svg, idea-curve.svg and idea-curve.json, the numbers drawn
 """
@@ -20,7 +20,8 @@ import surefoot
 from surefoot.play.tasks import TASKS
 
 HERE = Path(__file__).resolve().parent
-EPISODES = HERE.parents[1] / "study" / "data" / "records" / "episodes" / "cartpole-5-gru-polished-s0.35.npz"
+AGENT = "cartpole-5-gru-polished-s0.35"
+SIGMA = 0.35
 BUDGETS = tuple(step / 10 for step in range(11))
 BOUND, UPPER, FLOOR, ATTACK, NOISE, PLAIN = "#0b5394", "#7f9fbf", "#b45f06", "#a61c00", "#38761d", "#333333"
 
@@ -87,7 +88,8 @@ def draw_curve(axes: Axes, drawn: dict[str, Any]) -> None:
 
 def certified() -> dict[str, Any]:
     """Return the certificate that ``make certify`` prints, and its bounds at the budgets in between."""
-    certificate = surefoot.certify(surefoot.Episodes.load(EPISODES), BUDGETS)
+    episodes = surefoot.rollout("cartpole-5", AGENT, sigma=SIGMA, n_episodes=10_000)
+    certificate = surefoot.certify(episodes, BUDGETS)
     between = [certificate.at(float(budget)) for budget in np.linspace(0, 1, 51)]
     curve = {name: [getattr(bound, name) for bound in between] for name in ("lower", "upper")}
     stated = {key: value for key, value in certificate.to_json().items() if key not in {"bets", "method_selection"}}
@@ -103,7 +105,7 @@ def save(name: str, draw: Any, *content: Any) -> None:
 
 
 def main() -> None:
-    """Certify the committed episodes, write the numbers and both figures."""
+    """Run the episodes of ``make certify``, certify them, write the numbers and both figures."""
     mpl.rcParams.update({"svg.hashsalt": "surefoot", "font.size": 9})
     drawn = certified()
     (HERE / "idea-curve.json").write_text(json.dumps(drawn, indent=2) + "\n", encoding="utf-8")

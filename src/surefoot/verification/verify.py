@@ -16,7 +16,7 @@ from surefoot.verification.verdict import FAILED, SKIPPED, Verdict
 if TYPE_CHECKING:
     from surefoot.play.workers import Workers
 
-NEVER = (
+NEVER_CHECKED = (
     "that method, sigma, agent, seed, goal, budgets, threshold spacing and number of episodes were fixed before these "
     "episodes were inspected (choosing among many costs confidence; the fresh episodes bound what it can gain)",
     "that the simulator matches the environment of deployment, and that the deployed noise cannot be predicted",
@@ -84,7 +84,7 @@ def verify(
         raise InputError(f"blocks must be at least 0, got {blocks}")
     if fresh is not None and not 0 <= fresh <= MOST_EPISODES:
         raise InputError(f"fresh must be from 0 to {MOST_EPISODES}, got {fresh}")
-    verdict = Verdict(run=str(folder), not_checked=list(NEVER))
+    verdict = Verdict(run=str(folder), not_checked=list(NEVER_CHECKED))
     try:
         certified = read_run(Path(folder))
     except DamagedError as error:
