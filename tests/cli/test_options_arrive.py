@@ -231,7 +231,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
             "given.0.noise": Noise.of(0.3),
             "given.1.noise": Noise.of(0.0),
             "given.2.budget": 0.2,
-            "given.2.scaled": 0.2 / 0.3,  # by A's noise
+            "given.2.scaled_budget": 0.2 / 0.3,  # by A's noise
             "given.2.confidence": 0.9,
             "given.2.floor": 0.0,
             "given.2.ceiling": 200.0,
