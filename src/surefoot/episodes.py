@@ -33,7 +33,7 @@ ATTRIBUTES = {
     "spending": "budget_used_per_step",
     "gains": "reward_sums",
 }
-ARRAYS = {name: np.dtype(np.int64 if name == "lengths" else np.float64) for name in ATTRIBUTES}
+ARRAYS = dict.fromkeys(ATTRIBUTES, np.dtype(np.float64)) | {"lengths": np.dtype(np.int64)}
 # What a user may state of returns without a proof: the ends of a return, and the range of a reward.
 LIMITS = ("floor", "ceiling", "rewards")
 LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
@@ -134,7 +134,8 @@ class Episodes:
         )
 
     def __post_init__(self) -> None:
-        for array in self._arrays().values():
+        # A frozen dataclass does not freeze what its arrays contain, and a certificate names their hash.
+        for array in self._named_arrays().values():
             array.setflags(write=False)
         for name in ("lengths", "budget_used"):
             column = getattr(self, name)
@@ -145,8 +146,11 @@ class Episodes:
         return int(self.returns.size)
 
     def __repr__(self) -> str:
-        about = " on ".join(str(self.metadata[key]) for key in ("agent", "task") if self.metadata.get(key))
-        kind = f"attacked, budget {self.metadata.get('budget')}, " if self.attacked else ""
+        names = [self.metadata.get("agent"), self.metadata.get("task")]
+        about = " on ".join(str(name) for name in names if name)
+        kind = ""
+        if self.attacked:
+            kind = f"attacked, budget {self.metadata.get('budget')}, "
         return (
             f"<{len(self):,} episodes of {about or 'given returns'}: {kind}sigma {self.sigma:g}, mean return "
             f"{self.returns.mean():.6g}, from {self.returns.min():.6g} to {self.returns.max():.6g}>"
@@ -161,19 +165,22 @@ class Episodes:
             sigma=self.sigma,
             floor=self.floor,
             ceiling=self.ceiling,
-            lengths=None if self.lengths is None else self.lengths[rows].copy(),
-            budget_used=None if self.budget_used is None else self.budget_used[rows].copy(),
+            lengths=_copy_rows(self.lengths, rows),
+            budget_used=_copy_rows(self.budget_used, rows),
             metadata=self.metadata,
             processors=self._processors_of(rows),
         )
 
     def _processors_of(self, rows: slice) -> tuple[tuple[str, int], ...]:
         """Return the processors of whole blocks; none where rows do not begin with a block."""
-        (first, last, step), block = rows.indices(len(self)), self.metadata.get("block")
+        first, last, step = rows.indices(len(self))
+        block = self.metadata.get("block")
         if not self.processors or not is_count(block) or step != 1 or first % block:
             return ()
-        each = [kind for kind, count in self.processors for _ in range(count)]
-        return _in_a_row((kind, 1) for kind in each[first // block : -(-last // block)])
+        each: list[str] = []
+        for kind, count in self.processors:
+            each += [kind] * count
+        return _merge_runs((kind, 1) for kind in each[first // block : -(-last // block)])
 
     @property
     def attacked(self) -> bool:
@@ -185,7 +192,10 @@ class Episodes:
         """Which of ``LIMITS`` the user stated and nothing proves; all, where Surefoot did not run the episodes."""
         known = {"floor": self.floor, "ceiling": self.ceiling, "rewards": self.metadata.get("rewards")}
         run_here = is_count(self.metadata.get("block"))
-        stated = self.metadata.get("stated_by_user", ()) if run_here else LIMITS
+        stated = LIMITS
+        # Whatever a file of returns says of itself, nothing here has proved it.
+        if run_here:
+            stated = self.metadata.get("stated_by_user", ())
         return [name for name in LIMITS if name in stated and known[name] is not None]
 
     def check_complete(self) -> None:
@@ -214,14 +224,18 @@ class Episodes:
         another, and shape and type fix the number of bytes. Other arrays would spoil that and are rejected.
         """
         digest = hashlib.sha256(json.dumps(self.setup, sort_keys=True, default=repr).encode())
-        for name, array in sorted(self._arrays().items()):
+        for name, array in sorted(self._named_arrays().items()):
             digest.update(f"{name}{array.shape}{array.dtype.str}".encode())
             digest.update(array.tobytes())
         return digest.hexdigest()
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        named = ((name, getattr(self, attribute)) for name, attribute in ATTRIBUTES.items())
-        return {name: array for name, array in named if array is not None}
+    def _named_arrays(self) -> dict[str, NDArray[Any]]:
+        arrays = {}
+        for name, attribute in ATTRIBUTES.items():
+            array = getattr(self, attribute)
+            if array is not None:
+                arrays[name] = array
+        return arrays
 
     @classmethod
     def concat(cls, parts: Sequence[Episodes]) -> Episodes:
@@ -230,28 +244,33 @@ class Episodes:
             raise InputError("expected at least one record to join, got none")
         first = parts[0]
         for part in parts[1:]:
+            # A bound is about one agent with one noise; a mixture of two has no setup to certify.
             if part.setup != first.setup:
-                differing = sorted(_differences(first.setup, part.setup))
+                differing = sorted(_list_differences(first.setup, part.setup))
                 raise InputError(f"records of mixed setups cannot be joined; they differ in {', '.join(differing)}")
+        processors: tuple[tuple[str, int], ...] = ()
+        # Those of some blocks alone would be taken for those of all.
+        if all(part.processors for part in parts):
+            processors = _merge_runs(chain.from_iterable(part.processors for part in parts))
         return cls(
             returns=np.concatenate([part.returns for part in parts]),
             sigma=first.sigma,
             floor=first.floor,
             ceiling=first.ceiling,
-            lengths=_join([part.lengths for part in parts]),
-            budget_used=_join([part.budget_used for part in parts]),
-            budget_used_per_step=_summed([part.budget_used_per_step for part in parts]),
-            reward_sums=_join([part.reward_sums for part in parts]),
+            lengths=_join_columns([part.lengths for part in parts]),
+            budget_used=_join_columns([part.budget_used for part in parts]),
+            budget_used_per_step=_sum_columns([part.budget_used_per_step for part in parts]),
+            reward_sums=_join_columns([part.reward_sums for part in parts]),
             metadata=first.metadata,
-            processors=_in_a_row(chain.from_iterable(part.processors for part in parts))
-            if all(part.processors for part in parts)
-            else (),
+            processors=processors,
         )
 
     def save(self, path: str | Path) -> None:
         """Write the record as one ``.npz`` (no pickle), whole or not at all."""
-        run_on = {"processors": self.processors} if self.processors else {}
-        write_npz(Path(path), {"schema": SCHEMA, **self.setup, **run_on}, self._arrays())
+        header = {"schema": SCHEMA, **self.setup}
+        if self.processors:
+            header["processors"] = self.processors
+        write_npz(Path(path), header, self._named_arrays())
 
     @classmethod
     def load(cls, path: str | Path) -> Episodes:
@@ -261,28 +280,31 @@ class Episodes:
         if schema != SCHEMA:
             raise InputError(f"{path} has schema {schema}, this version reads {SCHEMA}")
         try:
-            sigma, floor, ceiling = header.pop("sigma"), header.pop("floor"), header.pop("ceiling")
+            sigma = header.pop("sigma")
+            floor = header.pop("floor")
+            ceiling = header.pop("ceiling")
         except KeyError as error:
             raise InputError(f"{path} does not say its {error.args[0]}") from error
-        if not all(isinstance(value, int | float) for value in (sigma, floor, 0.0 if ceiling is None else ceiling)):
+        if not (_is_number(sigma) and _is_number(floor) and (ceiling is None or _is_number(ceiling))):
             raise InputError(f"{path} must give sigma, floor and ceiling as numbers, got {sigma}, {floor}, {ceiling}")
         if not names_limits(header.get("stated_by_user", [])):
             raise InputError(f"{path} must list what the user stated of {', '.join(LIMITS)}")
         noise = Noise.of(header.get("features", sigma))
+        # Bounds use sigma and pages show the features: a file must not prove one noise and show another.
         if noise.sigma != sigma or noise.setup != {key: header[key] for key in ("features",) if key in header}:
             raise InputError(f"{path} has sigma {sigma}, but features with {header.get('features')}")
         with untrusted(path, "record of episodes"):
             processors = _checked_processors(header.pop("processors", []), len(arrays["returns"]), header.get("block"))
             check_arrays(path, arrays, header)
-        others = {ATTRIBUTES[name]: array for name, array in arrays.items() if name != "returns"}
+        returns = checked_returns(arrays.pop("returns"), floor, ceiling)
         return cls(
-            returns=checked_returns(arrays["returns"], floor, ceiling),
+            returns=returns,
             sigma=noise.sigma,
             floor=floor,
             ceiling=ceiling,
             metadata=header,
             processors=processors,
-            **others,
+            **{ATTRIBUTES[name]: array for name, array in arrays.items()},
         )
 
 
@@ -315,7 +337,8 @@ def check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mappin
     for name in ("spent", "spending"):
         if name in arrays and arrays[name].size:
             least, greatest = extremes(arrays[name])
-            if not 0 <= least <= greatest < math.inf:  # false for NaN too
+            # The comparison is false for NaN too.
+            if not 0 <= least <= greatest < math.inf:
                 raise InputError(f"{path}: {name} must be finite numbers >= 0")
     if "gains" in arrays:
         _check_reward_sums(path, arrays["gains"], len(arrays["returns"]), setup["block"], setup["rewards"])
@@ -332,7 +355,8 @@ def _expected_shapes(
     if limit is not None:
         shapes["spending"] = (limit,)
     elif "spending" in arrays:
-        shapes["spending"] = arrays["spending"].shape[:1]  # one number per step, of any number of steps
+        # One number per step, of any number of steps.
+        shapes["spending"] = arrays["spending"].shape[:1]
     if "gains" in arrays:
         if not (is_count(limit) and is_count(block) and isinstance(setup.get("rewards"), list)):
             raise InputError(f"{path} has gains, but gains need the block, limit and rewards of the setup")
@@ -346,7 +370,7 @@ def _check_reward_sums(
     """Reject sums of rewards that rewards from the range, one per episode of the block, cannot have."""
     if not np.isfinite(sums).all():
         raise InputError(f"{path}: gains must be finite")
-    low, high = (float(limit) for limit in rewards)
+    low, high = map(float, rewards)
     first_episodes = block * np.arange(len(sums))
     sizes = np.minimum(block, n_episodes - first_episodes)[:, None]
     rounding = 1e-9 * sizes * (high - low)
@@ -365,15 +389,18 @@ def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> 
         given = np.asarray(returns)
     except (TypeError, ValueError) as error:
         raise InputError(f"returns must be numbers, one per episode ({error})") from error
-    if given.dtype.kind not in "buif":  # a complex number or a date would become a float in silence
+    # A complex number or a date would become a float in silence.
+    if given.dtype.kind not in "buif":
         raise InputError(f"returns must be numbers, one per episode, got values of type {given.dtype}")
     if given.ndim != 1 or given.size == 0:
         raise InputError(f"returns must be a non-empty list, one number per episode, got shape {given.shape}")
     if given.size > MOST_EPISODES:
         raise InputError(f"expected at most {MOST_EPISODES:,} returns, got {given.size:,}; certify the first ones")
-    values = np.array(given, dtype=np.float64)  # a copy: the caller may go on to change what was given
+    # A copy: the caller may go on to change what was given.
+    values = np.array(given, dtype=np.float64)
     least, greatest = extremes(values)
-    if not (math.isfinite(least) and math.isfinite(greatest)):  # NaN if any return is
+    # The extremes are NaN if any return is.
+    if not (math.isfinite(least) and math.isfinite(greatest)):
         bad = int(np.flatnonzero(~np.isfinite(values))[0])
         raise InputError(f"returns must be finite, got {values[bad]} at position {bad}")
     if least < floor:
@@ -384,6 +411,10 @@ def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> 
         )
     _check_size(greatest)
     return values
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
 
 
 def names_limits(found: Any) -> bool:
@@ -398,7 +429,8 @@ def check_limits(floor: float, ceiling: float | None) -> None:
     if ceiling is not None and not (math.isfinite(ceiling) and ceiling > floor):
         raise InputError(f"ceiling must be a finite number above the floor {floor}, got {ceiling}")
     _check_size(floor)
-    _check_size(floor if ceiling is None else ceiling)
+    if ceiling is not None:
+        _check_size(ceiling)
 
 
 def _check_size(value: float) -> None:
@@ -406,14 +438,20 @@ def _check_size(value: float) -> None:
         raise InputError(f"the range of the return is too large: expected at most {LARGEST:g}, got {value:g}")
 
 
-def _join(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+def _copy_rows(column: NDArray[Any] | None, rows: slice) -> NDArray[Any] | None:
+    return None if column is None else column[rows].copy()
+
+
+def _join_columns(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
     present = [column for column in columns if column is not None]
-    if present and len(present) != len(columns):
+    if not present:
+        return None
+    if len(present) != len(columns):
         raise InputError("some of the records have lengths, budgets used or sums of rewards and others do not")
-    return np.concatenate(present) if present else None
+    return np.concatenate(present)
 
 
-def _summed(columns: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
+def _sum_columns(columns: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
     present = [column for column in columns if column is not None]
     if not present or len(present) != len(columns):
         return None
@@ -424,16 +462,19 @@ def _summed(columns: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64
 def _checked_processors(found: Any, n: int, block: Any) -> tuple[tuple[str, int], ...]:
     processors = tuple((str(kind), count) for kind, count in found)
     blocks = -(-n // block) if is_count(block) else 0
-    if processors and not (all(is_count(count) for _, count in processors) and blocks == sum(c for _, c in processors)):
+    counts = [count for _, count in processors]
+    if processors and not (all(map(is_count, counts)) and blocks == sum(counts)):
         raise InputError(f"the processors must be those of all {blocks} blocks, got {found!r:.60}")
     return processors
 
 
-def _in_a_row(processors: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+def _merge_runs(processors: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     """Return kinds of processors with the numbers of their blocks, equal ones next to each other made one."""
-    runs = groupby(processors, key=itemgetter(0))
-    return tuple((kind, sum(count for _, count in run)) for kind, run in runs)
+    merged: list[tuple[str, int]] = []
+    for kind, run in groupby(processors, key=itemgetter(0)):
+        merged.append((kind, sum(count for _, count in run)))
+    return tuple(merged)
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
+def _list_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
     return {key for key in {*one, *other} if one.get(key) != other.get(key)}

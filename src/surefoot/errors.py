@@ -38,8 +38,10 @@ class DependentRowsError(InputError):
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out, for Python, numpy or torch: no error of the code that asked for it."""
-    torchs = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: can't allocate memory" in str(error)
-    return isinstance(error, MemoryError) or torchs
+    # Torch has a class of its own for GPUs, which is not imported for this, and for CPUs a RuntimeError.
+    on_gpu = type(error).__name__ == "OutOfMemoryError"
+    on_cpu = "DefaultCPUAllocator: can't allocate memory" in str(error)
+    return isinstance(error, MemoryError) or on_gpu or on_cpu
 
 
 def printable(text: str) -> str:
@@ -49,14 +51,22 @@ def printable(text: str) -> str:
     """
     if all(line.isprintable() for line in text.split("\n")):
         return text
-    return "".join(
-        letter if letter in "\n\t" or unicodedata.category(letter) not in _UNSEEN else ascii(letter)[1:-1]
-        for letter in text
-    )
+    shown = []
+    for letter in text:
+        if letter in "\n\t" or unicodedata.category(letter) not in _UNSEEN:
+            shown.append(letter)
+        else:
+            shown.append(ascii(letter)[1:-1])
+    return "".join(shown)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of an error message that names the known word most like this one; empty if none is."""
     known = list(known)
-    close = ["cuda"] if word == "gpu" and "cuda" in known else difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    close = difflib.get_close_matches(word, known, n=1)
+    # The two words have no letters in common.
+    if word == "gpu" and "cuda" in known:
+        close = ["cuda"]
+    if not close:
+        return ""
+    return f"; did you mean {close[0]}?"

@@ -53,7 +53,8 @@ def write_whole(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
         with os.fdopen(handle, "wb") as file:
             fill(file)
             file.flush()
-            os.fsync(file.fileno())  # else a crash of the machine could leave an empty file under the final name
+            # Else a crash of the machine could leave an empty file under the final name.
+            os.fsync(file.fileno())
         Path(name).chmod(0o644)
         Path(name).replace(path)
     except OSError as error:
@@ -112,8 +113,8 @@ def untrusted(path: object, what: str) -> Iterator[None]:
         raise InputError(f"no file {path}") from error
     except (Exception, RecursionError) as error:
         # The first line alone: numpy and torch go on with advice to read the file unsafely.
-        lines = str(error).strip().splitlines()
-        reason = lines[0] if lines else type(error).__name__
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        reason = lines[0]
         raise InputError(f"{path} is not a readable {what} ({reason[:200]}); it may be truncated") from error
 
 
@@ -126,6 +127,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def _open_if_regular(path: str, flags: int) -> int:
+    # Without O_NONBLOCK opening a pipe would wait for a writer, before anything could be looked at.
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -143,7 +145,8 @@ def read_bytes(path: Path, what: str, most: int) -> bytes:
     """
     with open_regular(path) as file:
         check_size(path, what, os.fstat(file.fileno()).st_size, most)
-        content = file.read(most + 1)  # some files (/proc) do not say how long they are
+        # One more than allowed: some files (/proc) do not say how long they are.
+        content = file.read(most + 1)
     check_size(path, what, len(content), most)
     return content
 
@@ -159,6 +162,7 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def check_members(path: object, file: IO[bytes]) -> None:
     """Reject a zip file whose list of members would take too much memory."""
+    # The field of the end record that zipfile itself reads before it takes memory for the list.
     ending = zipfile._EndRecData(file)  # type: ignore[attr-defined]
     if ending is not None:
         check_size(path, "list of the members of a zip file", ending[5], MOST_LISTED)
@@ -183,7 +187,10 @@ def read_json(path: Path) -> dict[str, Any]:
 def parse_json(content: bytes) -> Any:
     """Return JSON data; a key that occurs twice, NaN and infinities raise ValueError."""
     return json.loads(
-        content.decode(), object_pairs_hook=_reject_duplicate_keys, parse_constant=_finite, parse_float=_finite
+        content.decode(),
+        object_pairs_hook=_reject_duplicate_keys,
+        parse_constant=_parse_finite,
+        parse_float=_parse_finite,
     )
 
 
@@ -197,7 +204,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text[:60]} is not a finite number")

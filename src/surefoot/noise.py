@@ -33,9 +33,11 @@ class Noise:
 
     def __post_init__(self) -> None:
         checked_sigma(self.sigma)
-        if self.features is not None and not (
-            min(self.features) < max(self.features) and 0 < self.sigma == least_positive(self.features)
-        ):
+        if self.features is None:
+            return
+        # Equal features are one sigma: the same noise has one description, and one hash.
+        differ = min(self.features) < max(self.features)
+        if not (differ and 0 < self.sigma == least_positive(self.features)):
             raise InputError(f"sigma must be the least of the features' {self.features}, got {self.sigma}")
 
     @classmethod
@@ -49,10 +51,13 @@ class Noise:
             raise InputError(f"sigma must be a number, or numbers, one per feature, got {sigma!r}") from error
         if not features:
             raise InputError("a sigma per feature needs one for each feature, got none")
-        return cls(least_positive(features), None if min(features) == max(features) else features)
+        if min(features) == max(features):
+            return cls(least_positive(features))
+        return cls(least_positive(features), features)
 
     def over(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return the sigma of each feature of an observation of this shape, in single precision."""
+        # Checked here, where noise becomes single precision: bounds are computed with sigma in double.
         for sigma in self.features or (self.sigma,):
             if sigma > 0 and not SMALLEST_SIGMA <= sigma <= LARGEST_SIGMA:
                 raise InputError(
@@ -76,6 +81,7 @@ class Noise:
         Raises:
             InputError: If neighboring floats there differ by more than a thousandth of sigma.
         """
+        # Where features differ, the caller has divided each by its own sigma.
         sigma = self.sigma if self.features is None else 1.0
         if self.sigma > 0 and largest > COARSE * sigma:
             raise InputError(
@@ -87,7 +93,10 @@ class Noise:
     @property
     def setup(self) -> dict[str, Any]:
         """What a record's setup says of features that differ."""
-        return {} if self.features is None else {"features": list(self.features)}
+        # Absent where there is one sigma, so that setups without features keep their hashes.
+        if self.features is None:
+            return {}
+        return {"features": list(self.features)}
 
 
 def least_positive(sigmas: Sequence[float]) -> float:

@@ -16,13 +16,15 @@ PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "stable-baselines3")  # whos
 def checkout() -> Path | None:
     """Return the root of the checkout that the package is run from, or None where it was installed as a wheel."""
     root = Path(str(files("surefoot"))).resolve().parents[1]
+    # Two folders that are not part of a wheel.
     is_checkout = (root / "zoo").is_dir() and (root / "study").is_dir()
     return root if is_checkout else None
 
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that shape a result, as far as they are installed."""
-    own = sys.modules["surefoot"].__version__  # loaded before any of its modules, so it need not be imported
+    # The package is loaded before any of its modules, so it need not be imported.
+    own = sys.modules["surefoot"].__version__
     found = {"surefoot": own, "python": platform.python_version()}
     for package in PACKAGES:
         with suppress(PackageNotFoundError):

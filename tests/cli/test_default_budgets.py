@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from surefoot.cli.certify import _query
+from surefoot.cli.certify import _make_query
 from surefoot.cli.main import build_parser
 from surefoot.noise import Noise
 from surefoot.play.environments import make_task
@@ -15,7 +15,7 @@ FEW = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 
 
 def budgets(*options, sigma, task):
-    return _query(build_parser().parse_args(["certify", *options]), task, Noise.of(sigma), Units()).budgets
+    return _make_query(build_parser().parse_args(["certify", *options]), task, Noise.of(sigma), Units()).budgets
 
 
 def test_they_span_0_to_4_sigma_in_numbers_that_can_be_read():

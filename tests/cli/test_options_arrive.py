@@ -191,7 +191,9 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
         {"plan.task.made_with.wrappers.0": 'ClipReward={"min_reward": 0}'},
     ),
     ("certify", f"{ENV} --floor 0 --env-module json", {"plan.task.made_with.env_modules": ["json"]}),
+    ("certify", "--record", {"named.record": True}),
     # Attacks.
+    ("attack", "--method random --record", {"named.record": True}),
     ("attack", "--method random --episodes 7", {"plan.n_episodes": 7}),
     ("attack", "--method random --seed 5", {"plan.seed": 5}),
     ("attack", "--method random --sigma 0.4", {"plan.noise": Noise.of(0.4), "agents.0.0": "cartpole-1-s0.4"}),

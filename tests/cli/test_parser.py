@@ -120,7 +120,7 @@ def test_the_doctor_names_versions_and_extras(capsys):
 
 
 def test_the_doctor_says_what_to_install(capsys, monkeypatch):
-    monkeypatch.setattr(doctor, "_version", lambda package: None if package == "ale-py" else "1.0")
+    monkeypatch.setattr(doctor, "_find_version", lambda package: None if package == "ale-py" else "1.0")
     assert cli.main(["doctor"]) == 0
     shown = capsys.readouterr().out
     assert "MISSING  atari      ale-py (missing)\n" in shown

@@ -111,7 +111,8 @@ def test_tuning_certifies_the_sigma_that_is_predicted_best_and_no_other(monkeypa
         raise Reached
 
     monkeypatch.setattr(
-        "surefoot.api.plan._forecast", lambda pilot, *_: {0.2: "worse", 0.4: "best", 0.8: "bad"}[pilot.noise.sigma]
+        "surefoot.api.plan._forecast_pilot",
+        lambda pilot, *_: {0.2: "worse", 0.4: "best", 0.8: "bad"}[pilot.noise.sigma],
     )
     monkeypatch.setattr("surefoot.api.plan.best", lambda found: found[1])
     monkeypatch.setattr("surefoot.api.plan.certified_run", certified)
@@ -150,13 +151,13 @@ def test_what_is_given_wins_over_what_a_published_agent_says(monkeypatch):
     monkeypatch.setattr(task_options, "is_path", lambda agent: agent is not None)
     monkeypatch.setattr("surefoot.agents.sb3.published.read_published", lambda path: said)
     silent = Namespace(env_kwargs=None, wrapper=None, env_module=None)
-    name, known = task_options._environment(silent, Chosen(None, None, "m.zip"))
+    name, known = task_options._choose_environment(silent, Chosen(None, None, "m.zip"))
     assert name == "Pendulum-v1"
     assert known == {"kwargs": {"g": 2.0, "render": 1}, "wrappers": ("theirs:W",), "modules": ("theirs",)}
     mine = Namespace(env_kwargs={"g": 9.0}, wrapper=["mine:V"], env_module=["mine"])
-    _, known = task_options._environment(mine, Chosen(None, None, "m.zip"))
+    _, known = task_options._choose_environment(mine, Chosen(None, None, "m.zip"))
     assert known == {"kwargs": {"g": 9.0, "render": 1}, "wrappers": ("mine:V",), "modules": ("theirs", "mine")}
-    other, known = task_options._environment(silent, Chosen(None, "CartPole-v1", "m.zip"))
+    other, known = task_options._choose_environment(silent, Chosen(None, "CartPole-v1", "m.zip"))
     assert (other, known["kwargs"]) == ("CartPole-v1", {})  # theirs are those of another environment
-    name, known = task_options._environment(silent, Chosen(None, "X-v0", None))
+    name, known = task_options._choose_environment(silent, Chosen(None, "X-v0", None))
     assert (name, known) == ("X-v0", {"kwargs": {}, "wrappers": (), "modules": ()})

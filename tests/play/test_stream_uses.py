@@ -27,15 +27,15 @@ DEFAULT = {"seed": "0", "purpose": "()"}  # of a Plan that does not say
 USES = {
     # Episodes, under attack or not.
     "src/surefoot/api/setup.py plan_run": ["Plan: 0, ()"],  # and then the seed that was given, or its own
-    "src/surefoot/api/compare.py _plan": ["Plan: 0, ()"],
+    "src/surefoot/api/compare.py _plan_agent": ["Plan: 0, ()"],
     "src/surefoot/api/compare.py compare": ["replace: seed seed", "replace: seed seed"],
-    "src/surefoot/api/plan.py _forecast": ["replace: purpose (Purpose.PILOT,)", "(Purpose.PILOT,)"],
+    "src/surefoot/api/plan.py _forecast_pilot": ["replace: purpose (Purpose.PILOT,)", "(Purpose.PILOT,)"],
     "src/surefoot/runs/rollout.py rollout": [
         "Plan: 0, () if attacker is None else (Purpose.ATTACK,)",
         "(Purpose.ATTACK,)",
     ],
     "src/surefoot/runs/attacked.py AttackGrid.plan": ["replace: purpose (Purpose.ATTACK,)", "(Purpose.ATTACK,)"],
-    "src/surefoot/runs/taped_episode.py _taped": ["replace: purpose (Purpose.TAPED,)", "(Purpose.TAPED,)"],
+    "src/surefoot/runs/taped_episode.py _record_tape": ["replace: purpose (Purpose.TAPED,)", "(Purpose.TAPED,)"],
     "src/surefoot/attacks/value_gaps.py default_lambdas": ["(Purpose.VALUE_GAPS,)", "replace: purpose purpose"],
     "src/surefoot/attacks/composed.py _episode_direction": ["direction_seeds(seed, episode)"],
     "src/surefoot/play/baseline.py find_baseline.score": ["(Purpose.BASELINE_SEARCH, number)"],

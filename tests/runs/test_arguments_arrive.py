@@ -118,7 +118,7 @@ def test_what_only_an_attack_takes_arrives(monkeypatch):
 def test_the_numbers_of_a_curve_are_those_of_its_summary():
     numbers = {"budgets": [0.1, 0.2], "mean": [[1.0, 2.0], [3.0, 4.0]], "sem": [[5.0, 6.0], [7.0, 8.0]]}
     numbers |= {"curve": [1.0, 3.0], "curve_sem": [5.0, 7.0], "lambdas": [0.0, 0.5]}
-    made = attack_curve._curve(numbers, ["a", "b"])
+    made = attack_curve._make_curve(numbers, ["a", "b"])
     for name, key in (("budgets", "budgets"), ("mean", "mean"), ("sem", "sem"), ("lowest", "curve")):
         assert np.array_equal(getattr(made, name), numbers[key])
     assert made.lowest_sem.tolist() == [5.0, 7.0]

@@ -172,7 +172,7 @@ def test_attacks_average_over_the_noise_of_each_feature():
 
     class Watcher:
         def propose(self, view):
-            drawn.append(grid.smoothing.noise(view, torch.arange(len(view.observation)), 1))
+            drawn.append(grid.smoothing.draw_noise(view, torch.arange(len(view.observation)), 1))
             return torch.zeros_like(view.observation)
 
         def describe(self):

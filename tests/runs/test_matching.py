@@ -18,7 +18,7 @@ from surefoot.proof.stopping import StoppingRule
 from surefoot.report.sentences import IDLE
 from surefoot.runs import attacked
 from surefoot.runs import certified as certified_module
-from surefoot.runs.attacked import AttackGrid, matching_certificates, summary, within
+from surefoot.runs.attacked import AttackGrid, matching_certificates, nest_progress, summary
 from surefoot.runs.certified import certified_run, run_name
 from surefoot.runs.finish import MOST_NEIGHBORS, write_run_report
 from surefoot.runs.folder import RunFolder, configuration_name, kept_episodes
@@ -148,7 +148,7 @@ def test_the_taped_attack_is_the_strongest_at_the_largest_budget(tmp_path, monke
     taped = []
     monkeypatch.setattr(attacked, "record_replay", lambda quiet, under, folder: taped.append((quiet, under)))
     grid = replace(GRID, budgets=(0.1, 0.2, 0.15))
-    attacked._record_replay(grid, {"curve_lambda": [0.0, 0.2, 0.0]}, tmp_path)
+    attacked._record_worst(grid, {"curve_lambda": [0.0, 0.2, 0.0]}, tmp_path)
     ((quiet, under),) = taped
     assert (quiet.attacker, quiet.budget) == (None, 0.0)
     assert (under.budget, under.attacker.describe()["lambda_q"]) == (0.2, 0.2)
@@ -156,10 +156,10 @@ def test_the_taped_attack_is_the_strongest_at_the_largest_budget(tmp_path, monke
 
 def test_progress_counts_the_configurations_before(tmp_path):
     said = []
-    report = within(lambda done, of: said.append((done, of)), 2, 5)
+    report = nest_progress(lambda done, of: said.append((done, of)), 2, 5)
     report(3, 8)
     assert said == [(19, 40)]
-    assert within(None, 2, 5) is None
+    assert nest_progress(None, 2, 5) is None
 
 
 def test_attacks_average_over_the_noise_of_the_agent():

@@ -182,7 +182,7 @@ def test_an_agent_whose_replay_fails_still_gets_its_page(tmp_path, monkeypatch):
     def broken(*_):
         raise InputError("<b>no</b> picture")
 
-    monkeypatch.setattr(replay, "_taped", broken)
+    monkeypatch.setattr(replay, "_record_tape", broken)
     folder = tmp_path / "runs" / "this"  # among the runs of other tests an attack on the same agent might be replayed
     certified_run(plan(), Query(budgets=(0, 0.2)), folder, record=True, figure=False)
     assert json.loads((folder / "run.json").read_text())["replay"] == "InputError: <b>no</b> picture"

@@ -27,8 +27,8 @@ from surefoot.runs.attacked import (
     attacked_run,
     attacked_share,
     matching_certificates,
+    nest_progress,
     summary,
-    within,
 )
 from surefoot.runs.folder import check_reusable, configuration_name
 from surefoot.runs.read import read_run
@@ -167,9 +167,9 @@ def attack(
     configurations = grid.configurations()
     records = {}
     for number, one in enumerate(configurations):
-        progress = within(progress_callback, number, len(configurations))
+        progress = nest_progress(progress_callback, number, len(configurations))
         records[one] = play(grid.plan(*one), workers=processes, progress=progress)
-    return _curve(summary(grid, records), list(records.values()))
+    return _make_curve(summary(grid, records), list(records.values()))
 
 
 def attack_grid(
@@ -191,6 +191,7 @@ def attack_grid(
     base = plan_run(task, agent, sigma=sigma, n_episodes=n_episodes, seed=seed, device=device, workers=workers)
     if method is None:
         method = default_method(task, base.policy)
+    # The default lambdas are quantiles of the agent's own value gaps, so they need the grid without lambdas first.
     grid = AttackGrid(base=base, budgets=tuple(budgets), method=method, noise_samples=noise_samples)
     if lambdas is None:
         lambdas = grid.default_lambdas()
@@ -220,11 +221,13 @@ def attack_into(
         command: What was typed to get this; the report shows it.
         record: Whether to record one more episode for the report.
     """
-    folder = RUNS / grid.name if folder is None else folder
+    if folder is None:
+        folder = RUNS / grid.name
     named = None if certificate is None else Path(certificate)
     _check_reusable(grid, folder)
     if named is not None:
-        matching_certificates(grid, named, folder.parent)  # a wrong one is rejected before the attack
+        # A wrong one is rejected before hours of attacks, not after.
+        matching_certificates(grid, named, folder.parent)
     with keep_on_interrupt(folder):
         processes = as_processes(workers, grid.base.gpu_share)
         result = attacked_run(grid, folder, workers=processes, progress=progress, command=command, record=record)
@@ -232,14 +235,18 @@ def attack_into(
     certificates = matching_certificates(grid, named, folder.parent)
     records = attacked_records(grid, folder)
     contradictions = []
+    paths = []
     for path, stated in certificates:
-        contradictions += [Contradiction(path, one) for one in inconsistencies(stated, records)]
-    paths = tuple(path for path, _ in certificates)
+        paths.append(path)
+        for inconsistency in inconsistencies(stated, records):
+            contradictions.append(Contradiction(path, inconsistency))
     if named is not None:
-        with suppress(InputError):  # a lone file has no folder to read; then the page that is there stays
-            write_report([*(read_run(path.parent) for path in paths), read_run(folder)], folder / NAME)
-    curve = _curve(result, records)
-    return replace(curve, directory=folder, compared_with=paths, contradictions=tuple(contradictions))
+        # A lone file has no folder to read; then the page that is there stays.
+        with suppress(InputError):
+            runs = [read_run(path.parent) for path in paths]
+            write_report([*runs, read_run(folder)], folder / NAME)
+    curve = _make_curve(result, records)
+    return replace(curve, directory=folder, compared_with=tuple(paths), contradictions=tuple(contradictions))
 
 
 def attack_share(
@@ -252,7 +259,8 @@ def attack_share(
 ) -> tuple[Path, int]:
     """Run a share of the blocks of every configuration; return its directory and how many episodes it has."""
     check_shareable(grid.base)
-    folder = RUNS / f"{grid.name}{share.suffix}" if folder is None else folder
+    if folder is None:
+        folder = RUNS / f"{grid.name}{share.suffix}"
     _check_reusable(grid, folder)
     processes = as_processes(workers, grid.base.gpu_share)
     with keep_on_interrupt(folder):
@@ -260,11 +268,12 @@ def attack_share(
 
 
 def _check_reusable(grid: AttackGrid, folder: Path) -> None:
+    # Each configuration is a run with a setup of its own, and may have been run before the others.
     for budget, lambda_ in grid.configurations():
         check_reusable(grid.base, folder / configuration_name(budget, lambda_))
 
 
-def _curve(result: dict[str, Any], records: Sequence[Episodes]) -> AttackCurve:
+def _make_curve(result: dict[str, Any], records: Sequence[Episodes]) -> AttackCurve:
     return AttackCurve(
         budgets=np.array(result["budgets"], dtype=np.float64),
         lambdas=tuple(result["lambdas"]),

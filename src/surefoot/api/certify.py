@@ -79,6 +79,7 @@ def certify_run(
     if sigma is None:
         sigma = task.paper.sigma
     if n_episodes is None:
+        # A sequential run stops by its rule; only the size of a run limits it.
         n_episodes = N_EPISODES if stop is None else MOST_EPISODES
     query = _complete_query(task, sigma, query, require, stop)
     plan = plan_run(
@@ -91,8 +92,13 @@ def certify_run(
         workers=workers,
         per_step=isinstance(query.threat, StepBudget),
     )
-    name = run_name(plan) if stop is None else f"{run_name(plan)}-sequential"
-    folder = RUNS / name if out is None else Path(out)
+    name = run_name(plan)
+    required = None
+    if stop is not None:
+        name += "-sequential"
+    if require is not None:
+        required = require[1]
+    folder = _choose_folder(out, name)
     # Before workers start: episodes of a function of the same name would be taken for those of this one.
     check_reusable(plan, folder)
     with keep_on_interrupt(folder):
@@ -101,7 +107,7 @@ def certify_run(
             query,
             folder,
             goal=stop,
-            required=None if require is None else require[1],
+            required=required,
             workers=as_processes(workers, plan.gpu_share),
             progress=progress_callback,
             command=command,
@@ -157,11 +163,16 @@ def certify_share(
         per_step=isinstance(query.threat, StepBudget),
     )
     check_shareable(plan)
-    query.answer(plan.probe())  # what cannot be certified once all shares are there is rejected now
-    folder = RUNS / (run_name(plan) + share.suffix) if out is None else Path(out)
+    # What cannot be certified once all shares are there is rejected now.
+    query.answer(plan.probe())
+    folder = _choose_folder(out, run_name(plan) + share.suffix)
     processes = as_processes(workers, plan.gpu_share)
     with keep_on_interrupt(folder):
         return folder, run_share(plan, share, folder, workers=processes, progress=progress_callback)
+
+
+def _choose_folder(out: str | Path | None, name: str) -> Path:
+    return RUNS / name if out is None else Path(out)
 
 
 def check_shareable(plan: Plan) -> None:
@@ -184,6 +195,7 @@ def _complete_query(
         # All of alpha is used for the budget of the rule; bounds at the others follow from it.
         _check_sequential(query)
         query = query.with_budget(stop.budget)
+    # The bound at its budget has to be one of those that hold simultaneously.
     if require is not None:
         query = query.with_budget(require[1])
     return query

@@ -50,7 +50,9 @@ class ComparedRun:
         return self.comparison.proved
 
     def __str__(self) -> str:
-        return self.comparison.sentence(_words(self.a), _words(self.b), attacked=self.b.attacker is not None)
+        a = _describe_agent(self.a)
+        b = _describe_agent(self.b)
+        return self.comparison.sentence(a, b, attacked=self.b.attacker is not None)
 
 
 def compare(
@@ -103,19 +105,20 @@ def compare(
         InputError: If an agent does not fit the task, if A has no noise, or if returns have no ceiling.
     """
     if task is None:
-        task = _card(a).get("task")
+        task = _find_card(a).get("task")
         if task is None:
             raise InputError(f"nothing says what {a} was trained on; give task= or env=")
     task = as_task(task)
     if sigma is None:
-        sigma = _card(a).get("sigma")
+        sigma = _find_card(a).get("sigma")
     if sigma is None:
         raise InputError(f"{a} does not say what noise it was trained with; give sigma=S")
+    # An agent is smoothed with the noise it was trained with, unless that is not known.
     if sigma_b is None:
-        sigma_b = _card(b).get("sigma", sigma)
-    plan_a = _plan(a, task, sigma, n_episodes, find_device(device, workers), allow_pickle)
-    plan_b = _plan(b, task, sigma_b, n_episodes, find_device(device, workers), allow_pickle)
-    folder = RUNS / _name(plan_a, plan_b, seed) if out is None else Path(out)
+        sigma_b = _find_card(b).get("sigma", sigma)
+    plan_a = _plan_agent(a, task, sigma, n_episodes, find_device(device, workers), allow_pickle)
+    plan_b = _plan_agent(b, task, sigma_b, n_episodes, find_device(device, workers), allow_pickle)
+    folder = _name_folder(plan_a, plan_b, seed) if out is None else Path(out)
     if seed is None:
         # One seed of both: neither agent can contain the random numbers of the comparison.
         seed = own_seed(plan_a, plan_b)
@@ -126,6 +129,7 @@ def compare(
         plan_b = AttackGrid(base=plan_b, budgets=(budget,), method=attack).plan(budget, None)
     limits = (task.scoring.floor, task.scoring.ceiling)
     contest = Contest(budget=budget, sigma=plan_a.noise.sigma, confidence=confidence, limits=limits)
+    # Before workers start: episodes of other code of the same name would be taken for those of these agents.
     for side, plan in zip(SIDES, (plan_a, plan_b), strict=True):
         check_reusable(plan, folder / side)
     with keep_on_interrupt(folder):
@@ -141,27 +145,29 @@ def compare(
     return ComparedRun(comparison=comparison, directory=folder, a=plan_a, b=plan_b)
 
 
-def _card(agent: object) -> dict[str, Any]:
+def _find_card(agent: object) -> dict[str, Any]:
     """Return an agent's model card, empty where it has none."""
     if not isinstance(agent, str):
         return {}
+    # Files of other libraries have no card, and need none where the arguments say everything.
     try:
         return load_card(agent)
     except InputError:
         return {}
 
 
-def _plan(agent: object, task: Task, sigma: float, n_episodes: int, device: str, allow_pickle: bool) -> Plan:
+def _plan_agent(agent: object, task: Task, sigma: float, n_episodes: int, device: str, allow_pickle: bool) -> Plan:
     """Return the run of one agent, before its seed is known: that follows from both."""
     policy = resolve_agent(agent, task, allow_pickle=allow_pickle)
     return Plan(task=task, policy=policy, noise=Noise.of(float(sigma)), n_episodes=n_episodes, device=device)
 
 
-def _words(plan: Plan) -> str:
-    noise = f"sigma {plan.noise.sigma:g}" if plan.noise.sigma else "undefended"
-    return f"{plan.policy.name}, {noise}"
+def _describe_agent(plan: Plan) -> str:
+    if not plan.noise.sigma:
+        return f"{plan.policy.name}, undefended"
+    return f"{plan.policy.name}, sigma {plan.noise.sigma:g}"
 
 
-def _name(a: Plan, b: Plan, seed: int | None) -> str:
+def _name_folder(a: Plan, b: Plan, seed: int | None) -> Path:
     given = "" if seed is None else f"-seed{seed}"
-    return safe_name(f"compare-{a.policy.name}-{b.policy.name}{given}-n{a.n_episodes}")
+    return RUNS / safe_name(f"compare-{a.policy.name}-{b.policy.name}{given}-n{a.n_episodes}")

@@ -43,6 +43,7 @@ class Cost:
         """Return how long so many episodes take: their blocks dealt to the cores, or on one GPU."""
         if self.gpu_seconds is not None:
             return n_episodes * self.gpu_seconds
+        # A core runs whole blocks, so a few more episodes may take twice as long.
         blocks_in_turn = -(-n_episodes // self.block // self.cores)
         return min(n_episodes, blocks_in_turn * self.block) * self.core_seconds
 
@@ -75,7 +76,9 @@ class Cost:
         if self.gpu_seconds is not None:
             return f"~{n_episodes:,} episodes are {n_episodes * self.gpu_seconds / 60:.2g} GPU minutes ({duration})"
         hours = n_episodes * self.core_seconds / 3600
-        cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
+        cores = "1 core"
+        if self.cores != 1:
+            cores = f"{self.cores} cores"
         return f"~{n_episodes:,} episodes are {hours:.2g} core hours, {duration} on {cores}"
 
 
@@ -96,6 +99,7 @@ class CostedForecast(Forecast):
     def to_json(self) -> dict[str, Any]:
         """Return the forecast as JSON data, with the cost of the episodes that it predicts."""
         content = super().to_json()
+        # The command says these two next to the table, of the sigma that is best.
         del content["achievable"], content["fills_gpu"]
         return {**content, "cost": self.cost.to_json(self.fixed)}
 
@@ -164,10 +168,15 @@ def plan(
         raise InputError(f"cores= must be at least 1, got {cores}")
     pilots = _pilot_plans(as_task(task), agent, sigmas, pilot_episodes, confidence, seed, device, workers)
     processes = as_processes(workers, pilots[0].gpu_share)
-    if cores is None:
-        cores = usable_cores() if isinstance(processes, Processes) else processes.at_a_time(0.0)
-    progress = _Total(progress_callback, len(pilots) * pilot_episodes)
-    return [_forecast(pilot, processes, progress, budget, mean, n_episodes, confidence, cores) for pilot in pilots]
+    if cores is None and isinstance(processes, Processes):
+        # The processes of a pilot may be fewer than the machine has cores.
+        cores = usable_cores()
+    elif cores is None:
+        cores = processes.at_a_time(0.0)
+    progress = _TotalProgress(progress_callback, len(pilots) * pilot_episodes)
+    return [
+        _forecast_pilot(pilot, processes, progress, budget, mean, n_episodes, confidence, cores) for pilot in pilots
+    ]
 
 
 def tune(
@@ -217,7 +226,7 @@ def tune(
     pilots = _pilot_plans(task, agent, sigmas, pilot_episodes, confidence, seed, device, workers)
     processes = as_processes(workers, pilots[0].gpu_share)
     if all_sigmas:
-        progress = _Total(progress_callback, len(pilots) * n_episodes)
+        progress = _TotalProgress(progress_callback, len(pilots) * n_episodes)
         forecasts = []
         kept = pilots
         explanation = (
@@ -225,27 +234,30 @@ def tune(
             f"confidence {confidence:g}, and any of them may be selected."
         )
     else:
-        progress = _Total(progress_callback, len(pilots) * pilot_episodes + n_episodes)
+        progress = _TotalProgress(progress_callback, len(pilots) * pilot_episodes + n_episodes)
         forecasts = [
-            _forecast(pilot, processes, progress, budget, None, n_episodes, confidence, usable_cores())
+            _forecast_pilot(pilot, processes, progress, budget, None, n_episodes, confidence, usable_cores())
             for pilot in pilots
         ]
         kept = [pilots[forecasts.index(best(forecasts))]]
         explanation = f"Sigma was selected on {pilot_episodes:,} other episodes per sigma, at no cost in confidence."
     # One of several certificates has its share of alpha; a sigma that was selected on other episodes has all of it.
     query = Query(budgets=(budget,), confidence=1 - (1 - confidence) / len(kept))
+    parent = RUNS if out is None else Path(out)
     runs = []
     for pilot in kept:
+        # A seed that follows from the setup is another one for another number of episodes.
         whole = seeded_plan(replace(pilot, n_episodes=n_episodes), seed)
-        folder = (RUNS if out is None else Path(out)) / run_name(whole)
-        with keep_on_interrupt(folder if out is None else Path(out)):
+        folder = parent / run_name(whole)
+        # In a directory of the user's own all runs are of this command; among others only this one is.
+        with keep_on_interrupt(folder if out is None else parent):
             shown = progress.next_part(n_episodes, f"sigma {pilot.noise.sigma:g}")
             certificate = certified_run(whole, query, folder, workers=processes, progress=shown)
         runs.append(CertifiedRun(certificate=certificate, directory=folder, task=task))
     return TunedRuns(task=task, forecasts=tuple(forecasts), runs=tuple(runs), explanation=explanation)
 
 
-class _Total:
+class _TotalProgress:
     """Progress of several runs in turn, as that of one."""
 
     def __init__(self, callback: ProgressCallback | None, n_episodes: int) -> None:
@@ -258,6 +270,7 @@ class _Total:
         if self._callback is None:
             return None
         callback = self._callback
+        # Kept for this run: by the time it reports, the next one may have been added.
         before = self._before
         self._before += n_episodes
         return lambda done, _: callback(before + done, self._n_episodes, note)
@@ -276,9 +289,7 @@ def _pilot_plans(
     """Return one plan per sigma, of the certificate's own episodes: the purpose of pilots is given where they run."""
     check_confidence(confidence)
     if not sigmas:
-        cards = [load_card(name) for name in list_agents()]
-        known = [card["sigma"] for card in cards if card["name"] == f"{task.name}-s{card['sigma']:g}"]
-        sigmas = [sigma for sigma in known if sigma > 0]
+        sigmas = _find_sigmas(task)
     if not sigmas:
         raise InputError(f"there are no pretrained agents of {task.name} whose sigmas could be compared; give sigmas=")
     if min(sigmas) <= 0:
@@ -289,10 +300,22 @@ def _pilot_plans(
     ]
 
 
-def _forecast(
+def _find_sigmas(task: Task) -> list[float]:
+    """Return the sigmas of the task's pretrained agents, those without noise left out."""
+    sigmas = []
+    for agent in list_agents():
+        card = load_card(agent)
+        sigma = card["sigma"]
+        # Other trainings of the same sigma have longer names: each sigma counts once.
+        if sigma > 0 and card["name"] == f"{task.name}-s{sigma:g}":
+            sigmas.append(sigma)
+    return sigmas
+
+
+def _forecast_pilot(
     pilot: Plan,
     workers: Workers,
-    progress: _Total,
+    progress: _TotalProgress,
     budget: float,
     require: float | None,
     n_episodes: int,
@@ -308,7 +331,8 @@ def _forecast(
     # Processes that had no block cost nothing.
     n_busy = min(workers.at_a_time(pilot.gpu_share), pilot.n_blocks)
     on_gpu = pilot.device == "cuda"
-    cost = Cost(n_busy * seconds_each, seconds_each if on_gpu else None, pilot.block_size, cores)
+    gpu_seconds = seconds_each if on_gpu else None
+    cost = Cost(n_busy * seconds_each, gpu_seconds, pilot.block_size, cores)
     alpha = 1 - confidence
     predicted = forecast(episodes, budget=budget, alpha=alpha, n_episodes=n_episodes, require=require)
     scoring = pilot.task.scoring

@@ -31,6 +31,7 @@ def units_of_agent(policy: Policy, *, norm: str = "l2") -> Units:
     Raises:
         InputError: If the agent has no statistics, or budgets have another norm than l2.
     """
+    # Agents need torch.
     from surefoot.agents.normalization import feature_scales
 
     scales = feature_scales(policy)
@@ -39,6 +40,7 @@ def units_of_agent(policy: Policy, *, norm: str = "l2") -> Units:
             f'units="normalized" needs an agent with statistics of VecNormalize, {policy.name} has none; give '
             "vecnormalize=FILE, or a sigma= for each feature"
         )
+    # Units of each feature make an ellipsoid of an l2 ball, as a sigma per feature does; no other norm has that proof.
     if norm != "l2":
         raise InputError(f'units="normalized" is for norm="l2", got {norm}')
     return Units(tuple(scales))
@@ -81,6 +83,7 @@ def stopping_rule(
         return None
     if tol is None and require is None:
         raise InputError("max_episodes= needs a reason to stop: give tol= or require=")
+    # Bets are made for one budget: without a requirement it is that of tol.
     if require is None:
         budget = sigma if tol_budget is None else tol_budget
         return StoppingRule(budget=budget, tolerance=tol)

@@ -73,13 +73,15 @@ def certify_returns(
     Raises:
         InputError: If ``out`` holds a run of its own, or the query does not fit the episodes.
     """
+    # A certificate of other returns must not stand next to the episodes of a run.
     if out is not None and (out / "setup.json").exists():
         raise InputError(f"{out} holds a run with its own certificate; choose another out=")
     if require is not None:
         query = query.with_budget(require.budget)
     certificate = query.answer(episodes)
     if out is not None:
-        episodes.save(out / "episodes.npz")  # next to its certificate, to check it against
+        # Next to its certificate, to check it against.
+        episodes.save(out / "episodes.npz")
         metadata = {
             "agent_sha256": episodes.metadata.get("agent_sha256"),
             "played": False,

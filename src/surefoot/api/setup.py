@@ -28,7 +28,9 @@ ProgressCallback = Callable[..., None]
 
 def as_task(task: str | Task) -> Task:
     """Return the task of a name."""
-    return get_task(task) if isinstance(task, str) else task
+    if isinstance(task, str):
+        return get_task(task)
+    return task
 
 
 def resolve_agent(agent: object, task: Task, **options: Any) -> Policy:
@@ -41,11 +43,12 @@ def resolve_agent(agent: object, task: Task, **options: Any) -> Policy:
     """
     make = partial(as_policy, agent, task.spaces, **options)
     if isinstance(agent, str) and NAMED.fullmatch(agent):
-        run_apart(f"trying the agent {agent}", _try, make)
+        run_apart(f"trying the agent {agent}", _make_policy, make)
     return make()
 
 
-def _try(make: Callable[[], object], _: int) -> None:
+def _make_policy(make: Callable[[], object], _: int) -> None:
+    # Nothing is returned: code of a user may not be what can be sent between processes.
     make()
 
 
@@ -90,6 +93,7 @@ def plan_run(
 
 def find_device(device: str, workers: AnyWorkers) -> str:
     """Return "cpu" or "cuda"; "auto" is what this machine has, unless others run the episodes."""
+    # A cluster's nodes may have a GPU where this machine has none.
     is_remote = not (workers is None or isinstance(workers, int | Processes))
     return resolve_device(device, remote=is_remote)
 
@@ -102,6 +106,7 @@ def as_processes(workers: AnyWorkers, gpu_share: float = 0.0) -> Workers:
         gpu_share: Share of a GPU that a block fills; as many processes share one.
     """
     if workers is None:
+        # Blocks that do not fill a GPU share it; more processes than that only wait for each other.
         workers = round(1 / gpu_share) if gpu_share else usable_cores()
     if isinstance(workers, int):
         # An environment or an agent that ends its process must not end ours; a forked process cannot use CUDA.
@@ -116,6 +121,7 @@ def keep_on_interrupt(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stopped:
         n_kept = kept_episodes(folder)
+        # Nothing is promised where nothing was saved.
         if not n_kept:
             raise
         message = f"{n_kept:,} episodes are kept in {folder}. Run the same command again to resume."

@@ -41,6 +41,7 @@ def run_export(arguments: argparse.Namespace) -> None:
     if arguments.out.suffix != ".zip":
         raise InputError(f"--out must end in .zip, got {arguments.out}")
     policy = load(arguments.agent)
+    # SB3 has a class for each algorithm, and a zip file is read by the class that wrote it.
     trained_by = str(load_card(arguments.agent).get("training", {}).get("algorithm", ""))
     kind = write_zip(policy, arguments.out, as_ppo=trained_by == "stable_baselines3.PPO")
     print(f"Written to {arguments.out}; load it with {kind}.load({str(arguments.out)!r})")
@@ -69,12 +70,16 @@ def list_agents(arguments: argparse.Namespace) -> None:
     from surefoot.agents.files import load_card
 
     cards = [load_card(name) for name in names()]
-    keys = ("name", "task", "sigma", "sha256", "selection")
     if arguments.json:
-        print_json({"schema": 1, "agents": [{key: card[key] for key in keys} for card in cards]})
+        shown = []
+        for card in cards:
+            # Cards also describe their training at length, which is not part of this schema.
+            shown.append({key: card[key] for key in ("name", "task", "sigma", "sha256", "selection")})
+        print_json({"schema": 1, "agents": shown})
         return
     table = Table(box=None, pad_edge=False)
-    for title in ("agent", "sigma", "mean ± s.e.", "bound, B = sigma"):  # names begin with the task
+    # No column for the task: the names begin with it.
+    for title in ("agent", "sigma", "mean ± s.e.", "bound, B = sigma"):
         table.add_column(title, no_wrap=True)
     for card in cards:
         chosen = card["selection"]

@@ -94,7 +94,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     more = section(parser, ADVANCED)
     more.add_argument(
         "--lambda-q",
-        type=lambda text: text if text == "paper" else numbers("0,0.2,0.4")(text),
+        type=_parse_lambdas,
         metavar="LIST",
         help="thresholds on the gap between action values, below which Algorithm 1 does not attack (discrete actions), "
         "or 'paper' (default: 0 and quantiles of the agent's own gaps)",
@@ -116,8 +116,15 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _parse_lambdas(text: str) -> str | tuple[float, ...]:
+    if text == "paper":
+        return text
+    return numbers("0,0.2,0.4")(text)
+
+
 def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report; 3 if one of the certificates and the attack contradict each other."""
+    # Loads torch, which the help of a command must not wait for; so in the other commands.
     from surefoot.api.attack import attack_grid, attack_into, attack_share
 
     chosen = one_of(arguments, "attack")
@@ -130,13 +137,14 @@ def run_attack(arguments: argparse.Namespace) -> int:
             budgets=arguments.budgets,
             sigma=arguments.sigma,
             method=arguments.method,
-            lambdas=_lambdas(arguments, task),
+            lambdas=_select_lambdas(arguments, task),
             noise_samples=arguments.noise_samples,
             n_episodes=arguments.episodes,
             seed=arguments.seed,
             device=arguments.device,
             workers=workers,
         )
+        # The curve needs every episode of a configuration, so a share has none.
         if arguments.blocks is not None:
             folder, n_episodes = attack_share(arguments.out, grid, arguments.blocks, workers=workers, progress=report)
             show_share(arguments, folder, n_episodes)
@@ -150,19 +158,22 @@ def run_attack(arguments: argparse.Namespace) -> int:
             command=arguments.command_line,
             record=arguments.record,
         )
-    contradictions = [(str(one.certificate), str(one.inconsistency)) for one in curve.contradictions]
+    contradictions = []
+    for one in curve.contradictions:
+        contradictions.append({"certificate": str(one.certificate), "what": str(one.inconsistency)})
     if arguments.json:
         compared = [str(path) for path in curve.compared_with]
-        found = [{"certificate": path, "what": what} for path, what in contradictions]
-        print_json({**curve.summary, "compared_with": compared, "contradictions": found})
+        print_json({**curve.summary, "compared_with": compared, "contradictions": contradictions})
     else:
-        _show(curve)
-    for path, what in contradictions:
-        print(printable(f"surefoot: INCONSISTENCY with {path}: {what}; one of them is wrong"), file=sys.stderr)
+        _show_curve(curve)
+    # On stderr also with --json: nobody is to read the means and overlook that one of the two is wrong.
+    for found in contradictions:
+        message = f"surefoot: INCONSISTENCY with {found['certificate']}: {found['what']}; one of them is wrong"
+        print(printable(message), file=sys.stderr)
     return INCONSISTENT if contradictions else 0
 
 
-def _lambdas(arguments: argparse.Namespace, task: Task) -> Any:
+def _select_lambdas(arguments: argparse.Namespace, task: Task) -> Any:
     """Return the lambdas of the algorithm that fits the task's actions, which has an option of its own."""
     if task.spaces.n_actions is None:
         if arguments.lambda_q is not None:
@@ -173,10 +184,12 @@ def _lambdas(arguments: argparse.Namespace, task: Task) -> Any:
     return arguments.lambda_q
 
 
-def _show(curve: AttackCurve) -> None:
+def _show_curve(curve: AttackCurve) -> None:
     """Print the means per budget and lambda, and the curve."""
     about = curve.summary
-    defense = f"smoothed, sigma {about['sigma']:g}" if about["sigma"] else "undefended"
+    defense = "undefended"
+    if about["sigma"]:
+        defense = f"smoothed, sigma {about['sigma']:g}"
     say(
         f"Mean return of {about['agent']}, {defense}, on {about['task']} under attack ({about['method']}, "
         f"{about['episodes']:,} episodes per budget and lambda); the lowest one of each budget ± standard error"
@@ -185,18 +198,23 @@ def _show(curve: AttackCurve) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("budget", justify="right")
     for lambda_ in curve.lambdas:
-        table.add_column("mean" if lambda_ is None else f"lambda\n{lambda_:g}", justify="right", no_wrap=True)
+        title = "mean" if lambda_ is None else f"lambda\n{lambda_:g}"
+        table.add_column(title, justify="right", no_wrap=True)
     table.add_column("lowest", justify="right", no_wrap=True)
     for row, budget in enumerate(curve.budgets):
         cells = []
         for column, idle in enumerate(about["did_not_attack"][row]):
+            # Its error is shown for the lowest of a row alone: with all of them a row would not fit a terminal.
             mean, _, _ = estimate(curve.mean[row, column], curve.sem[row, column]).partition(" ")
-            cells.append(f"{mean} *" if idle else mean)
+            if idle:
+                mean += " *"
+            cells.append(mean)
         table.add_row(f"{budget:g}", *cells, estimate(curve.lowest[row], curve.lowest_sem[row]))
     PlainConsole().print(table, soft_wrap=True)
     for line in attack_notes(about):
         say(line)
     print()
+    # Said also if there is none: an attack that was compared with nothing contradicts nothing.
     for path in curve.compared_with or ("no certificate of this setup found",):
         print(f"Compared with: {path}")
     if curve.directory is not None:

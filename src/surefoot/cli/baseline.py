@@ -50,6 +50,7 @@ def run_baseline(arguments: argparse.Namespace) -> None:
             progress=report,
             command=arguments.command_line,
         )
+    # An estimate, unlike the bounds it is compared with, so it is shown with its error.
     if arguments.json:
         print_json({"schema": 1, "task": task.name, **found.to_json()})
         return

@@ -154,16 +154,20 @@ def run_certify(arguments: argparse.Namespace) -> int:
         return _certify_returns(arguments)
     task = task_of(arguments, "agent", "sigma", chosen=chosen, gamma=arguments.gamma)
     agent = agent_of(arguments, chosen.agent, task)
+    # Everything below is in the units of the environment: certificates and files know no others.
     units = Units()
     if arguments.units == "normalized":
         if agent is None:
             raise InputError("--units normalized needs --agent, one with statistics of VecNormalize")
         units = units_of_agent(agent, norm=arguments.norm)
-    given = task.paper.sigma if arguments.sigma is None else arguments.sigma
+    given = arguments.sigma
+    if given is None:
+        given = task.paper.sigma
     noise = units.to_raw_noise(Noise.of(task.spaces.sigma_of(given)))
+    # A share and the whole run get the same, or their setups would differ and the shares could not be merged.
     how = {
         "sigma": noise.features or noise.sigma,
-        "query": _query(arguments, task, noise, units),
+        "query": _make_query(arguments, task, noise, units),
         "seed": arguments.seed,
         "device": arguments.device,
         "out": arguments.out,
@@ -186,6 +190,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
         tol_budget=tol_budget,
         max_episodes=arguments.max_episodes,
     )
+    # --episodes has a default, which must not end a sequential run before its own limit.
     n_episodes = arguments.episodes if stop is None else arguments.max_episodes
     with workers_of(arguments) as workers, progress_bar("running", "episodes", arguments) as report:
         run = certify_run(
@@ -205,12 +210,13 @@ def run_certify(arguments: argparse.Namespace) -> int:
         notes.append(
             f"Seed {arguments.seed} was given; the default follows from agent and setup, so that no agent can know it."
         )
+    # A sequential certificate is valid whenever it stops, by Ctrl-C too; so this is no error.
     if (run.certificate.method_selection or {}).get("stopped") == "stopped by hand":
         notes.append("Interrupted: run the same command again to continue.")
-    return _show(arguments, run, notes)
+    return _show_run(arguments, run, notes)
 
 
-def _query(arguments: argparse.Namespace, task: Task | None, noise: Noise, units: Units) -> Query:
+def _make_query(arguments: argparse.Namespace, task: Task | None, noise: Noise, units: Units) -> Query:
     """Return what is asked of the episodes."""
     budgets = arguments.budgets
     if budgets is not None:
@@ -255,8 +261,10 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
     from surefoot.api.returns import certify_returns
     from surefoot.runs.returns import STANDARD_INPUT, read_returns
 
-    shaping = tuple(name for name in DEFINED if name not in {"floor", "ceiling"})
-    running = ("agent", "workers", "ray", "blocks", "seed", *shaping, "gamma", "tol", "tol_budget", "max_episodes")
+    running = ["agent", "workers", "ray", "blocks", "seed", *DEFINED, "gamma", "tol", "tol_budget", "max_episodes"]
+    # These two are about returns, whoever measured them.
+    running.remove("floor")
+    running.remove("ceiling")
     refuse(arguments, running, "--returns: no episodes are run")
     if arguments.record:
         raise InputError("--record cannot be combined with --returns: no episodes are run")
@@ -265,18 +273,21 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
     episodes, taken = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     run = certify_returns(
         episodes,
-        _query(arguments, None, Noise.of(episodes.sigma), Units()),
+        _make_query(arguments, None, Noise.of(episodes.sigma), Units()),
         require=arguments.require,
         out=arguments.out,
         source=taken,
         command=arguments.command_line,
     )
-    source = "standard input" if arguments.returns == STANDARD_INPUT else arguments.returns
-    return _show(arguments, run, [f"Returns: {taken} ({source})"])
+    source = arguments.returns
+    if source == STANDARD_INPUT:
+        source = "standard input"
+    return _show_run(arguments, run, [f"Returns: {taken} ({source})"])
 
 
-def _show(arguments: argparse.Namespace, run: CertifiedRun, notes: list[str]) -> int:
+def _show_run(arguments: argparse.Namespace, run: CertifiedRun, notes: list[str]) -> int:
     """Print the certificate and what belongs to it; return the exit code."""
+    # So that a script or a CI job can depend on what is proved.
     code = 0 if run.proved else 1
     content = run.certificate.to_json()
     mean = budget = None

@@ -91,17 +91,19 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(run.comparison.to_json())
     else:
-        _show(run)
+        _show_comparison(run)
     return 0 if run.proved else 1
 
 
-def _show(run: ComparedRun) -> None:
+def _show_comparison(run: ComparedRun) -> None:
     """Print the claim, what it assumes, and the estimates."""
     result = run.comparison
     scoring = run.a.task.scoring
     say(str(run))
+    # Next to the claim, which does not hold without it.
     if assumed := assumed_returns(scoring.stated, scoring.floor, scoring.ceiling):
         print(f"This assumes that {assumed} (stated by the user, not proved).")
+    # Apart from the claim: means of these episodes prove nothing.
     means = " and ".join(f"{mean:.2f}" for mean in result.estimates)
     counts = " and ".join(f"{count:,}" for count in result.n_episodes)
     print(f"\nMean returns: {means} (estimates); {counts} episodes")

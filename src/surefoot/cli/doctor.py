@@ -43,29 +43,31 @@ def add_doctor(commands: Any) -> None:
 
 def run_doctor(arguments: argparse.Namespace) -> None:
     """Print what is installed and what is not."""
-    found = examined()
+    found = examine_installation()
     if arguments.json:
         print_json({"schema": 1, **found})
         return
     print(f"surefoot {found['surefoot']}, Python {found['python']}, {found['cores']} cores, {found['platform']}")
     print(f"{found['gpu']['says']}\n")
-    print("ok       " + _listed(found["required"]))
+    print("ok       " + _list_packages(found["required"]))
     for name, extra in found["extras"].items():
-        print(f"{'ok' if extra['installed'] else 'MISSING':8} {name:10} {_listed(extra['packages'])}")
+        mark = "ok" if extra["installed"] else "MISSING"
+        print(f"{mark:8} {name:10} {_list_packages(extra['packages'])}")
         if not extra["installed"]:
             print(f"{'':19} for {extra['purpose']}: {extra['install']}")
 
 
-def _listed(packages: Mapping[str, str | None]) -> str:
+def _list_packages(packages: Mapping[str, str | None]) -> str:
     return ", ".join(f"{package} {number or '(missing)'}" for package, number in packages.items())
 
 
-def examined() -> dict[str, Any]:
+def examine_installation() -> dict[str, Any]:
     """Return versions, GPU and extras as JSON data."""
+    # From a checkout its own code is installed, not a release.
     source = "surefoot" if checkout() is None else "."
     extras = {}
     for name, (packages, purpose) in EXTRAS.items():
-        there = {package: _version(package) for package in packages}
+        there = {package: _find_version(package) for package in packages}
         extras[name] = {
             "installed": all(there.values()),
             "packages": there,
@@ -77,21 +79,22 @@ def examined() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
-        "required": {package: _version(package) for package in REQUIRED},
+        "required": {package: _find_version(package) for package in REQUIRED},
         "extras": extras,
-        "gpu": _gpu(),
+        "gpu": _find_gpus(),
     }
 
 
-def _version(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _gpu() -> dict[str, Any]:
+def _find_gpus() -> dict[str, Any]:
     """Return the GPUs that torch can use, and why there are none."""
+    # This command is for installations in which something is missing, torch included.
     try:
         from surefoot.play.plan import gpus
     except ImportError:

@@ -48,7 +48,7 @@ def add_explain(commands: Any) -> None:
 
 def run_explain(arguments: argparse.Namespace) -> None:
     """Print what the budget is."""
-    env, shape, max_steps = _observations(arguments)
+    env, shape, max_steps = _find_observations(arguments)
     lines = explain_budget(
         arguments.budget,
         env,
@@ -61,13 +61,14 @@ def run_explain(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({"schema": 1, "budget": arguments.budget, "norm": arguments.norm, "is": lines})
         return
+    # Without this a budget is a number that may mean either.
     covers = "every single step" if arguments.per_step else "a whole episode"
     say(f"{arguments.norm} budget {arguments.budget:g} for {covers}. Any of these uses it up:")
     for line in lines:
         say(f"- {line}", "  ")
 
 
-def _observations(arguments: argparse.Namespace) -> tuple[str | None, tuple[int, ...] | None, int | None]:
+def _find_observations(arguments: argparse.Namespace) -> tuple[str | None, tuple[int, ...] | None, int | None]:
     """Return the environment, the shape of an observation and the most steps, as far as they are known."""
     given = [name for name in ("task", "env", "shape") if getattr(arguments, name) is not None]
     if len(given) > 1:

@@ -60,45 +60,55 @@ class PlainText:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
+    given = arguments
+    if given is None:
+        given = sys.argv[1:]
     return run_program(build_parser(), given or ["--help"])
 
 
 def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     """Parse, run what the parser names, report what goes wrong, and return the exit code."""
     for stream in (sys.stdout, sys.stderr):
+        # A sign that the terminal cannot show is no reason to fail.
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a sign the terminal cannot show is no reason to fail
+            stream.reconfigure(errors="replace")
     try:
         with redirect_stdout(cast("TextIO", PlainText(sys.stdout))):
-            if "_ARGCOMPLETE" in os.environ:  # the shell asks what could be typed next
-                _complete(parser)
+            # The shell asks what could be typed next.
+            if "_ARGCOMPLETE" in os.environ:
+                _complete_words(parser)
             parser.set_defaults(command_line=f"{parser.prog} {shlex.join(arguments)}")
             code = _run_command(parser.parse_args(arguments))
+            # Here, where a reader that is gone or a full disk is still reported, and not at the interpreter's end.
             sys.stdout.flush()
     except InputError as error:
-        return _fail(str(error))
+        return _report_failure(str(error))
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
+        # Any other module that is missing is a fault of the package or of the user's code, shown with its traceback.
         if package not in EXTRAS:
             raise
         extra = "ray" if package == "ray" else "all"
-        return _fail(f"this needs the package {error.name}; from a checkout install it with: pip install '.[{extra}]'")
+        return _report_failure(
+            f"this needs the package {error.name}; from a checkout install it with: pip install '.[{extra}]'"
+        )
     except KeyboardInterrupt as stopped:
         # A run that keeps something says so (errors.Interrupted); the interpreter's own interrupt says nothing.
         kept = str(stopped) or "nothing is kept."
         print(printable(f"surefoot: interrupted; {kept}"), file=sys.stderr)
         return INTERRUPTED
     except OutputClosedError:
+        # Whoever pipes to head has read enough: no error.
         _drop_output()
         return 0
     except OSError as error:
-        if error.filename is None:  # it was the output that could not be written
+        # Without a file it was the output that could not be written.
+        if error.filename is None:
             _drop_output()
-            return _fail(error.strerror or str(error))
-        return _fail(f"{error.strerror or error} ({error.filename})")
+            return _report_failure(error.strerror or str(error))
+        return _report_failure(f"{error.strerror or error} ({error.filename})")
     except Exception as error:
-        return _crash(error)
+        return _report_crash(error)
     return code
 
 
@@ -114,6 +124,7 @@ def _run_command(parsed: argparse.Namespace) -> int:
         raise RuntimeError("a pipe of other code broke, not that of the output") from error
     except (Exception, KeyboardInterrupt, GeneratorExit):
         raise
+    # SystemExit of an environment or agent: its exit code, 0 above all, would say that something is proved.
     except BaseException as error:
         raise InputError(
             f"the command was ended before it had finished, by {type(error).__name__}: {error}; the environment or the "
@@ -121,16 +132,16 @@ def _run_command(parsed: argparse.Namespace) -> int:
         ) from error
 
 
-def _crash(error: Exception) -> int:
+def _report_crash(error: Exception) -> int:
     """Report an unexpected error; not with exit code 1, which says that something is not proved or not verified."""
     if is_out_of_memory(error):
         what = next(iter(str(error).strip().splitlines()), "nothing more is known")
-        return _fail(f"out of memory ({what}); finished blocks are kept, run again with fewer --workers")
+        return _report_failure(f"out of memory ({what}); finished blocks are kept, run again with fewer --workers")
     print(printable(traceback.format_exc()), file=sys.stderr)
     return CRASHED
 
 
-def _complete(parser: argparse.ArgumentParser) -> None:
+def _complete_words(parser: argparse.ArgumentParser) -> None:
     """Print what could be typed next, and exit; nothing without argcomplete."""
     with suppress(ModuleNotFoundError):
         import argcomplete
@@ -145,7 +156,7 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
-def _fail(message: str) -> int:
+def _report_failure(message: str) -> int:
     print("surefoot: " + " ".join(printable(message).split()), file=sys.stderr)
     return 2
 

@@ -37,6 +37,7 @@ def run_merge(arguments: argparse.Namespace) -> None:
     """Merge, and say what to do next."""
     from surefoot.runs.shares import merge, merged_name
 
+    # Shares in folders with the names that --blocks gives say where the run belongs.
     out = arguments.out or merged_name(arguments.folders)
     if out is None:
         raise InputError("these directories do not have the names that --blocks gives; give --out DIR")

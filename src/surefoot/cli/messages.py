@@ -25,21 +25,21 @@ def in_options(message: str, parser: argparse.ArgumentParser) -> str:
         message: What was raised.
         parser: That of the command; what it does not know stays as it is.
     """
-    known = {option for action in parser._actions for option in action.option_strings}
-    options = {option.removeprefix("--").replace("-", "_"): option for option in known}
-    options |= {name: option for name, option in RENAMED.items() if option in known}
-    names = "|".join(re.escape(name) for name in options)
+    options = {}
+    for option in parser._option_string_actions:
+        options[option.removeprefix("--").replace("-", "_")] = option
+    options |= {name: option for name, option in RENAMED.items() if option in parser._option_string_actions}
+    names = "|".join(map(re.escape, options))
     pattern = re.compile(rf"(?<![\w.-])({names})=({VALUE})?")
-    return pattern.sub(lambda found: f"{options[found[1]]}{_value(found[2] or '')}", message)
+    return pattern.sub(lambda found: f"{options[found[1]]}{_format_value(found[2] or '')}", message)
 
 
-def _value(text: str) -> str:
+def _format_value(text: str) -> str:
     """Return a value as it is typed after its option; a switch has none."""
     if text in ("", "True"):
         return ""
     if text[0] in "([":
-        parts = [part.strip() for part in text[1:-1].split(", ")]
-        text = parts[0] if len(parts) == 1 else ",".join(parts)
+        text = ",".join(part.strip() for part in text[1:-1].split(", "))
     if text[0] in "\"'":
         text = shlex.quote(text[1:-1])
     return f" {text}"

@@ -47,13 +47,18 @@ def add_common(parser: argparse.ArgumentParser, *, writes: bool = True, own_seed
 
 def add_seed(parser: argparse.ArgumentParser, *, own: bool = False) -> None:
     """Add the seed; ``own`` as in ``add_common``."""
-    default = "derived from agent and setup, so that no agent can know it" if own else "0"
+    default: int | None = 0
+    described = "0"
+    # An agent that knew the random numbers of its certificate could be good on those alone.
+    if own:
+        default = None
+        described = "derived from agent and setup, so that no agent can know it"
     section(parser, ADVANCED).add_argument(
         "--seed",
         type=int,
-        default=None if own else 0,
+        default=default,
         metavar="K",
-        help=f"seed of all random numbers (default: {default})",
+        help=f"seed of all random numbers (default: {described})",
     )
 
 
@@ -156,6 +161,7 @@ def add_share(parser: argparse.ArgumentParser) -> None:
 
 def agent_of(arguments: argparse.Namespace, agent: str | None, task: Task) -> Policy | None:
     """Return the agent that the options name, with what they declare about it; None for the task's pretrained one."""
+    # Loads torch, which the help of a command must not wait for.
     from surefoot.api.setup import resolve_agent
 
     if agent is None:
@@ -177,6 +183,7 @@ def workers_of(arguments: argparse.Namespace) -> Iterator[int | Workers | None]:
     if arguments.ray is None:
         yield arguments.workers
         return
+    # Before Ray is loaded, which is slow and an extra.
     refuse(arguments, ("workers",), "--ray: the cluster's nodes run as many blocks as they have CPUs")
     from surefoot.play.ray_cluster import ray_cluster
 
@@ -209,26 +216,31 @@ def progress_bar(what: str, unit: str, arguments: argparse.Namespace) -> Iterato
         job = progress.add_task(what, total=1, unit=f" {unit}", rate="", note="")
         counted = 0
 
-        def show(done: float, **fields: Any) -> None:
+        def show_progress(done: float, **fields: Any) -> None:
             speed = progress.tasks[0].speed
-            rate = "" if speed is None else f"{speed:,.{0 if speed >= 10 else 1}f}/s"
+            rate = ""
+            if speed is not None:
+                digits = 0 if speed >= 10 else 1
+                rate = f"{speed:,.{digits}f}/s"
             progress.update(job, completed=done, rate=rate, **fields)
 
-        def report(done: int, of: int, note: str = "") -> None:
+        def report_done(done: int, of: int, note: str = "") -> None:
             nonlocal counted
             counted = done
-            show(done, total=of, note=note, unit="" if note else f" {unit}")  # a note needs the room
+            # A note needs the room of the unit.
+            show_progress(done, total=of, note=note, unit="" if note else f" {unit}")
 
-        def look() -> None:
+        def watch_meter() -> None:
             from surefoot.play.meter import episodes_under_way
 
             while not over.wait(0.2):
-                show(max(progress.tasks[0].completed, counted + episodes_under_way()))
+                show_progress(max(progress.tasks[0].completed, counted + episodes_under_way()))
 
+        # Only episodes have a meter; training and searching report their steps themselves.
         if unit == "episodes":
-            threading.Thread(target=look, daemon=True).start()
+            threading.Thread(target=watch_meter, daemon=True).start()
         try:
-            yield report
+            yield report_done
         finally:
             over.set()
 
@@ -270,29 +282,35 @@ def print_json(content: Mapping[str, Any]) -> None:
 
 def estimate(mean: float, sem: float) -> str:
     """Format an estimate with its standard error, to the two leading digits of the latter."""
-    digits = 2 if sem <= 0 else min(6, max(1, 1 - math.floor(math.log10(sem))))
+    digits = 2
+    if sem > 0:
+        digits = min(6, max(1, 1 - math.floor(math.log10(sem))))
     return f"{mean:.{digits}f} ± {sem:.{digits}f}"
 
 
 def refuse(arguments: argparse.Namespace, names: Sequence[str], what: str) -> None:
     """Reject options that make no sense together."""
-    given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is not None]
+    given = []
+    for name in names:
+        if getattr(arguments, name) is not None:
+            given.append(f"--{name.replace('_', '-')}")
     if given:
         raise InputError(f"{', '.join(given)} cannot be combined with {what}")
 
 
 def numbers(looks: str, count: int | None = None) -> Callable[[str], tuple[float, ...]]:
     """Return what reads an option's value that looks like this, ``0,0.2,0.4``; ``count`` is how many there must be."""
-    return lambda text: _split(text, ",", looks, count)
+    return lambda text: _split_numbers(text, ",", looks, count)
 
 
 def parse_sigma(text: str) -> float | list[float] | dict[str, float]:
     """Read one sigma, or one per feature, or ``camera=0.1,arm=0.2``."""
     if "=" in text:
+        # The last sign counts: the name of a part may contain others, a number does not.
         named = [part.rpartition("=") for part in text.split(",")]
-        values = _split(",".join(value for _, _, value in named), ",", "camera=0.1,arm=0.2", len(named))
+        values = _split_numbers(",".join(value for _, _, value in named), ",", "camera=0.1,arm=0.2", len(named))
         return {name: value for (name, _, _), value in zip(named, values, strict=True)}
-    found = _split(text, ",", "0.2 or 0.1,0.2,0.1,0.2")
+    found = _split_numbers(text, ",", "0.2 or 0.1,0.2,0.1,0.2")
     return found[0] if len(found) == 1 else list(found)
 
 
@@ -300,13 +318,14 @@ def parse_budgets(text: str) -> tuple[float, ...]:
     """Read ``0:1:0.05`` (both ends included) or ``0,0.2,0.4``."""
     looks = "0:1:0.05 or 0,0.2,0.4"
     if ":" not in text:
-        return _split(text, ",", looks)
-    first, last, step = _split(text, ":", looks, count=3)
+        return _split_numbers(text, ",", looks)
+    first, last, step = _split_numbers(text, ":", looks, count=3)
     if not (step > 0 and last >= first and (last - first) / step < 10_000):
         raise argparse.ArgumentTypeError(
             f"FIRST:LAST:STEP needs LAST >= FIRST, STEP > 0 and under 10,000 values, got {text!r}"
         )
     count = int((last - first) / step + 1e-9) + 1
+    # Rounded, so that 0:1:0.1 contains 0.3 and not 0.30000000000000004, which would be another budget in files.
     return tuple(float(f"{first + step * index:.12g}") for index in range(count))
 
 
@@ -315,8 +334,10 @@ def parse_share(text: str) -> Share:
     from surefoot.runs.shares import Share
 
     part, _, of = text.partition("/")
+    # int() would take signs, spaces and digits of other scripts.
     if not (part.isascii() and part.isdecimal() and of.isascii() and of.isdecimal() and len(text) < 20):
         raise argparse.ArgumentTypeError(f"must look like 3/8, the third of eight shares, got {text!r:.60}")
+    # argparse prints errors of this type alone as they are.
     try:
         return Share(int(part), int(of))
     except InputError as error:
@@ -325,13 +346,13 @@ def parse_share(text: str) -> Share:
 
 def parse_requirement(text: str) -> Requirement:
     """Read ``150@0.4``: a mean of 150 at budget 0.4."""
-    mean, budget = _split(text, "@", "150@0.4, a mean and a budget", count=2)
+    mean, budget = _split_numbers(text, "@", "150@0.4, a mean and a budget", count=2)
     if not (math.isfinite(mean) and math.isfinite(budget) and budget >= 0):
         raise argparse.ArgumentTypeError(f"needs a finite mean and a budget >= 0, got {text!r}")
     return Requirement(mean, budget)
 
 
-def _split(text: str, sign: str, looks: str, count: int | None = None) -> tuple[float, ...]:
+def _split_numbers(text: str, sign: str, looks: str, count: int | None = None) -> tuple[float, ...]:
     """Read numbers with a sign between them, or say what an option's value should look like."""
     try:
         found = tuple(float(part) for part in text.split(sign))

@@ -30,10 +30,13 @@ class Layout(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=26, width=min(COLUMNS, shutil.get_terminal_size().columns) - 2)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        return textwrap.wrap(text, width, break_on_hyphens=False)  # names such as pong-full stay whole
+        # Names such as pong-full stay whole.
+        return textwrap.wrap(text, width, break_on_hyphens=False)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if "\n" in text else super()._fill_text(text, width, indent)
+        if "\n" in text:
+            return text
+        return super()._fill_text(text, width, indent)
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,7 +56,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse; reject an option that does not exist, and name the one that was probably meant."""
         words: Sequence[str] = args or ()
-        if self._subparsers is not None:  # what follows the command is the command's
+        # What follows the command is the command's.
+        if self._subparsers is not None:
             words = list(takewhile(lambda word: word.startswith("-"), words))
         for word in takewhile(lambda word: word != "--", words):
             name = word.partition("=")[0]
@@ -81,17 +85,19 @@ def add_command(
         examples: Whole command lines.
         details: More sentences for the help of the subcommand itself.
     """
-    return _with_sections(commands.add_parser(name, help=summary, **_described(summary, usage, examples, details)))
+    return _with_sections(
+        commands.add_parser(name, help=summary, **_describe_parser(summary, usage, examples, details))
+    )
 
 
 def lone_command(
     prog: str, summary: str, *, usage: str, examples: Sequence[str], details: str = ""
 ) -> argparse.ArgumentParser:
     """Return the parser of a program without subcommands; the arguments are those of ``add_command``."""
-    return _with_sections(Parser(prog=prog, **_described(summary, usage, examples, details)))
+    return _with_sections(Parser(prog=prog, **_describe_parser(summary, usage, examples, details)))
 
 
-def _described(summary: str, usage: str, examples: Sequence[str], details: str) -> dict[str, Any]:
+def _describe_parser(summary: str, usage: str, examples: Sequence[str], details: str) -> dict[str, Any]:
     """Return what a parser is made with."""
     lines = ["examples:", *(f"  {example}" for example in examples)]
     return {

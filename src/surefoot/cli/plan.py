@@ -105,7 +105,7 @@ def run_plan(arguments: argparse.Namespace) -> None:
     from surefoot.api.plan import plan
     from surefoot.proof.forecast import best
 
-    options = _options(arguments, "plan")
+    options = _collect_options(arguments, "plan")
     with workers_of(arguments) as workers, progress_bar("pilot", "episodes", arguments) as report:
         forecasts = plan(
             **options,
@@ -125,7 +125,7 @@ def run_plan(arguments: argparse.Namespace) -> None:
         }
         print_json({"schema": 1, **content})
         return
-    _show(forecasts)
+    _show_forecasts(forecasts)
     print()
     say(
         f"Estimates from {arguments.pilot_episodes:,} episodes each, at budget {arguments.require.budget:g}; "
@@ -135,6 +135,7 @@ def run_plan(arguments: argparse.Namespace) -> None:
         f"Sigma {chosen.sigma:g} is predicted to certify the most. The best achievable bound with "
         f"{arguments.episodes:,} episodes at that sigma, for an agent that never fails, is {chosen.achievable:.2f}."
     )
+    # A requirement that no number of episodes proves has no cost.
     for one in forecasts:
         if one.fixed is not None:
             say(f"Sigma {one.sigma:g}: {one.cost.describe(one.fixed)}.", "  ")
@@ -146,7 +147,7 @@ def run_tune(arguments: argparse.Namespace) -> None:
     """Choose a sigma and certify it on other episodes, or certify all of them."""
     from surefoot.api.plan import tune
 
-    options = _options(arguments, "tune")
+    options = _collect_options(arguments, "tune")
     with workers_of(arguments) as workers, progress_bar("tuning", "episodes", arguments) as report:
         tuned = tune(
             **options,
@@ -165,8 +166,9 @@ def run_tune(arguments: argparse.Namespace) -> None:
         }
         print_json({"schema": 1, **content})
         return
+    # Without a selection there were no pilot episodes.
     if tuned.forecasts:
-        _show(tuned.forecasts)
+        _show_forecasts(tuned.forecasts)
         print()
     for run in tuned.runs:
         certificate = run.certificate
@@ -177,7 +179,7 @@ def run_tune(arguments: argparse.Namespace) -> None:
             print(f"Report: {run.directory / NAME}")
 
 
-def _options(arguments: argparse.Namespace, command: str) -> dict[str, Any]:
+def _collect_options(arguments: argparse.Namespace, command: str) -> dict[str, Any]:
     """Return what both functions take: the agent, and episodes to predict with and for."""
     chosen = one_of(arguments, command)
     task = task_of(arguments, "agent", "sigmas", chosen=chosen)
@@ -193,8 +195,9 @@ def _options(arguments: argparse.Namespace, command: str) -> dict[str, Any]:
     }
 
 
-def _show(forecasts: Sequence[Forecast]) -> None:
+def _show_forecasts(forecasts: Sequence[Forecast]) -> None:
     """Print what each sigma is predicted to certify."""
+    # tune asks for the best bound and requires none, so it has no numbers of episodes to show.
     has_requirement = forecasts[0].require is not None
     titles = ["sigma", "mean", "worst-case\nmean", f"expected bound\n(n = {forecasts[0].episodes:,})"]
     if has_requirement:
@@ -205,10 +208,10 @@ def _show(forecasts: Sequence[Forecast]) -> None:
     for one in forecasts:
         cells = [f"{one.sigma:g}", f"{one.estimate:.2f}", f"{one.worst:.2f}", f"{one.limit:.2f}"]
         if has_requirement:
-            cells += [_count(one.fixed), _count(one.sequential), _count(one.least)]
+            cells += [_format_count(one.fixed), _format_count(one.sequential), _format_count(one.least)]
         table.add_row(*cells)
     PlainConsole().print(table, soft_wrap=True)
 
 
-def _count(episodes: int | None) -> str:
+def _format_count(episodes: int | None) -> str:
     return "never" if episodes is None else f"~{episodes:,}"

@@ -61,18 +61,23 @@ def add_report(commands: Any) -> None:
 
 def run_report(arguments: argparse.Namespace) -> None:
     """Write the report."""
+    # A folder that is named twice is one run.
     folders = list(dict.fromkeys(arguments.folders))
     with untrusted(" and ".join(map(str, folders)), "run directory"):
-        written = _evidence(arguments, folders) if arguments.evidence else _written(arguments, folders)
+        if arguments.evidence:
+            written = _write_auditor_pages(arguments, folders)
+        else:
+            written = _write_format(arguments, folders)
     print(f"Report: {written}")
 
 
-def _written(arguments: argparse.Namespace, folders: list[Path]) -> Path:
+def _write_format(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     is_alone = len(folders) == 1
     # The page of one run shows the runs next to it that are about the same agent.
     if arguments.format == "html" and is_alone and arguments.out is None:
         return write_run_report(folders[0])
     runs = [read_run(folder) for folder in folders]
+    # A comparison belongs to none of the runs.
     place = folders[0] if is_alone else Path()
     if arguments.format == "png":
         stated = runs[0].certificate
@@ -92,14 +97,17 @@ def _written(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     return path
 
 
-def _evidence(arguments: argparse.Namespace, folders: list[Path]) -> Path:
+def _write_auditor_pages(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     from surefoot.report.evidence import write_evidence
     from surefoot.verification.verify import verify
 
     if len(folders) != 1 or arguments.format != "html":
         raise InputError("--evidence is about one run directory, as HTML")
     run = read_run(folders[0])
-    verdict = verify(folders[0], blocks=0) if run.certificate is not None else None
-    page, statement = write_evidence(run, {} if verdict is None else verdict.to_json(), folders[0], arguments.out)
+    verdict: dict[str, Any] = {}
+    if run.certificate is not None:
+        # No episode is rerun: evidence is of what the files say, and 'surefoot verify' reruns them.
+        verdict = verify(folders[0], blocks=0).to_json()
+    page, statement = write_evidence(run, verdict, folders[0], arguments.out)
     print(f"Statement to be signed: {statement}")
     return page

@@ -78,7 +78,9 @@ def add_task_name(parser: argparse.ArgumentParser) -> None:
 def add_code(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how --env is made, and name code around it."""
     what = section(parser, ADVANCED)
-    what.add_argument("--env-kwargs", type=_json, metavar="JSON", help="arguments of --env, such as '{\"g\": 9.0}'")
+    what.add_argument(
+        "--env-kwargs", type=_parse_object, metavar="JSON", help="arguments of --env, such as '{\"g\": 9.0}'"
+    )
     what.add_argument(
         "--env-module", action="append", metavar="MODULE", help="module to import first, which registers --env"
     )
@@ -97,20 +99,23 @@ def one_of(arguments: argparse.Namespace, command: str, *others: str) -> Chosen:
     Raises:
         InputError: If none or more than one of them is given.
     """
-    chosen = _chosen(arguments)
-    given = {"task": chosen.task, "env": chosen.env, **{name: getattr(arguments, name) for name in others}}
+    chosen = _find_chosen(arguments)
+    given = {"task": chosen.task, "env": chosen.env}
+    for name in others:
+        given[name] = getattr(arguments, name)
     sources = [name for name, value in given.items() if value is not None]
     if len(sources) == 1 or (not sources and is_path(chosen.agent)):
         return chosen
     agent = chosen.agent
     if not sources and agent is not None and ("/" in agent or agent.endswith(".zip")) and not Path(agent).exists():
         raise InputError(f"no file or folder {agent}; give that of an SB3 model, or TASK or --env and an agent for it")
-    *first, last = ("TASK", "--env", *(f"--{name}" for name in others))
-    wanted = f"{', '.join(first)} or {last}" if len(first) > 1 else f"{first[0]} and {last}"
+    wanted = "TASK and --env"
+    if others:
+        wanted = f"TASK, --env or --{' or --'.join(others)}"
     raise InputError(f"{command} needs exactly one of {wanted}, got {' and '.join(sources) or 'none'}")
 
 
-def _chosen(arguments: argparse.Namespace) -> Chosen:
+def _find_chosen(arguments: argparse.Namespace) -> Chosen:
     """Return what is named; the path of an agent may stand where a task was expected."""
     task = arguments.task
     agent = getattr(arguments, "agent", None)
@@ -129,6 +134,7 @@ def is_path(text: str | None) -> bool:
     """Return whether this is an SB3 model file or the folder of one, and not a name."""
     if text is None or not Path(text).exists():
         return False
+    # Reading model files loads torch; names of tasks, the usual case, do not come here.
     from surefoot.agents.resolve import is_published
 
     return text.endswith(".zip") or is_published(Path(text))
@@ -148,18 +154,22 @@ def task_of(
     from surefoot.play.tasks import discounted, get_task
 
     if chosen is None:
-        chosen = _chosen(arguments)
+        chosen = _find_chosen(arguments)
     if chosen.task is None or chosen.env is not None:
         return _task_of_environment(arguments, chosen, needed, gamma)
     task = get_task(chosen.task)
     scoring = task.scoring
-    ceiling = "none" if scoring.ceiling is None else f"{scoring.ceiling:g}"
+    ceiling = "none"
+    if scoring.ceiling is not None:
+        ceiling = f"{scoring.ceiling:g}"
     defined = (
         f"a task: {task.name} defines its own floor ({scoring.floor:g}), ceiling ({ceiling}), episode length and "
         "rewards; use --env ID to set them yourself"
     )
     refuse(arguments, DEFINED, defined)
-    return task if gamma is None else discounted(task, gamma)
+    if gamma is None:
+        return task
+    return discounted(task, gamma)
 
 
 def _task_of_environment(
@@ -171,11 +181,12 @@ def _task_of_environment(
     from surefoot.play.envs.source import Source
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would appear between our lines
-    environment, made_with = _environment(arguments, chosen)
+    environment, made_with = _choose_environment(arguments, chosen)
     source = Source(maker=environment, max_steps=arguments.max_steps, **made_with)
     facts = inspect(source, reward_range=arguments.reward_range)
     missing = []
     for name in needed:
+        # The path of an agent may have stood where a task was expected.
         value = chosen.agent if name == "agent" else getattr(arguments, name)
         if value is None:
             missing.append(WANTED[name])
@@ -185,7 +196,7 @@ def _task_of_environment(
     return facts.task(floor=arguments.floor, ceiling=arguments.ceiling, gamma=gamma)
 
 
-def _environment(arguments: argparse.Namespace, chosen: Chosen) -> tuple[str, Mapping[str, Any]]:
+def _choose_environment(arguments: argparse.Namespace, chosen: Chosen) -> tuple[str, Mapping[str, Any]]:
     """Return the ID that was given, or the one that the files of a published agent name, and how it is made."""
     kwargs = arguments.env_kwargs or {}
     wrappers = tuple(arguments.wrapper or ())
@@ -197,6 +208,7 @@ def _environment(arguments: argparse.Namespace, chosen: Chosen) -> tuple[str, Ma
     published = read_published(Path(str(chosen.agent)))
     if chosen.env is None and published.environment is None:
         raise InputError(f"nothing near {published.model} says what it was trained on; give --env ID")
+    # A wrapper that cannot be rebuilt from the files changes the task; one that is given replaces it.
     if arguments.wrapper is None and published.refusal:
         raise InputError(published.refusal)
     environment = str(chosen.env or published.environment)
@@ -215,18 +227,21 @@ def named(arguments: argparse.Namespace) -> str:
     words = []
     for name in ("env", *DEFINED):
         value = getattr(arguments, name)
-        if value is None:
-            continue
-        for one in value if isinstance(value, list) else [value]:
-            words += [f"--{name.replace('_', '-')}", _typed(one)]
+        # Options that may be repeated have a list of values.
+        values = value if isinstance(value, list) else [value]
+        for one in values:
+            if one is not None:
+                words += [f"--{name.replace('_', '-')}", _type_value(one)]
     return shlex.join(words)
 
 
-def _typed(value: Any) -> str:
+def _type_value(value: Any) -> str:
     """Return the value of an option as it is typed."""
     if isinstance(value, tuple):
         return ",".join(f"{part:g}" for part in value)
-    return json.dumps(value) if isinstance(value, dict) else str(value)
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return str(value)
 
 
 def limits_note(arguments: argparse.Namespace, chosen: Chosen, task: Task) -> list[str]:
@@ -237,7 +252,10 @@ def limits_note(arguments: argparse.Namespace, chosen: Chosen, task: Task) -> li
     lines = []
     scoring = task.scoring
     if chosen.task is None and arguments.floor is None:
-        ceiling = "no ceiling" if scoring.ceiling is None else f"ceiling {scoring.ceiling:g}"
+        ceiling = "no ceiling"
+        if scoring.ceiling is not None:
+            ceiling = f"ceiling {scoring.ceiling:g}"
+        # A certificate depends on these two; whoever did not state them is told where they come from.
         if "floor" in scoring.stated:
             whence = "--reward-range, which you state: rewards that are run are checked, nothing proves the others"
         elif arguments.reward_range is not None:
@@ -254,7 +272,8 @@ def limits_note(arguments: argparse.Namespace, chosen: Chosen, task: Task) -> li
     return lines
 
 
-def _json(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
+    # Only an object can be the arguments of an environment; null is none either.
     try:
         found = json.loads(text)
     except json.JSONDecodeError:

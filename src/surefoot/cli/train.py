@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,6 +90,7 @@ def run_train(arguments: argparse.Namespace) -> None:
 
     one_of(arguments, "train")
     task = task_of(arguments)
+    # Settings before sigma: an unknown name is an error before agents are run to select one.
     preset = arguments.preset or default_preset(task)
     settings = prepare_settings(
         preset,
@@ -98,10 +101,15 @@ def run_train(arguments: argparse.Namespace) -> None:
         for_budget=arguments.for_budget,
         changes=arguments.set,
     )
-    sigma = _select_sigma(arguments, task) if arguments.sigma is None else arguments.sigma
+    sigma = arguments.sigma
+    if sigma is None:
+        sigma = _select_sigma(arguments, task)
     digits = decimals(task.scoring.floor, task.scoring.ceiling, 0.0)
     folder: Path = arguments.out or Path("runs") / f"train-{task.name}-s{sigma:g}-{preset}-seed{arguments.seed}"
     with progress_bar("training", "steps", arguments) as report:
+        progress = None
+        if report is not None:
+            progress = partial(_report_training, report, digits)
         run = TrainingRun(
             task=task,
             sigma=sigma,
@@ -113,13 +121,12 @@ def run_train(arguments: argparse.Namespace) -> None:
             resume=arguments.resume,
             preset=preset,
             command=arguments.command_line,
-            progress=None
-            if report is None
-            else lambda done, of, curve: report(done, of, _describe_validation(curve, digits)),
+            progress=progress,
         )
         try:
             train_agent(run, settings)
         except KeyboardInterrupt as stopped:
+            # Nothing is promised where nothing was saved.
             if not has_checkpoint(folder):
                 raise
             raise Interrupted(
@@ -151,6 +158,7 @@ def _select_sigma(arguments: argparse.Namespace, task: Task) -> float:
     recurrent = arguments.memory == "gru"
     device = resolve_device(arguments.device)
     found = best_sigma(task, budget, recurrent=recurrent, seed=arguments.seed, device=device)
+    # What was selected for the user is said, unless nothing else may be printed.
     if not (arguments.json or arguments.quiet):
         print(
             f"Sigma {found.sigma:g}: of the pretrained agents {found.agent} is predicted to certify the most at budget "
@@ -159,8 +167,13 @@ def _select_sigma(arguments: argparse.Namespace, task: Task) -> float:
     return found.sigma
 
 
+def _report_training(report: Callable[..., None], digits: int, done: int, of: int, curve: TrainingCurve) -> None:
+    report(done, of, _describe_validation(curve, digits))
+
+
 def _describe_validation(curve: TrainingCurve, digits: int) -> str:
     """Return what the last validation showed, next to the progress bar."""
+    # Trainings of DQN and DDPG validate the mean alone; the others have a column for what they certify.
     _, mean, _, _, *certified = curve.rows[-1]
     if not certified:
         return f"best validation {curve.best:.{digits}f}"

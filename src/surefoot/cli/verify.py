@@ -45,7 +45,7 @@ def add_verify(commands: Any) -> None:
     checked = section(parser, STATISTICS)
     checked.add_argument(
         "--blocks",
-        type=_blocks,
+        type=_parse_blocks,
         default="enough",
         metavar="N",
         help="blocks of episodes to rerun: a number, or all (default: enough to notice with probability 0.99 a forgery "
@@ -94,11 +94,11 @@ def run_verify(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(verdict.to_json())
     else:
-        _show(verdict, verbose=arguments.verbose)
+        _show_verdict(verdict, verbose=arguments.verbose)
     return EXIT_CODES[verdict.verdict]
 
 
-def _show(verdict: Verdict, *, verbose: bool) -> None:
+def _show_verdict(verdict: Verdict, *, verbose: bool) -> None:
     """Print the result, the checks, and what was not checked."""
     passed = sum(check.result == "passed" for check in verdict.checks)
     print(f"{HEADINGS[verdict.verdict]}: {verdict.run}")
@@ -114,8 +114,10 @@ def _show(verdict: Verdict, *, verbose: bool) -> None:
         say(f"{MARKS[check.result]:7} {check.name:{width}}  {detail}", indent=" " * (width + 10))
     print()
     say(verdict.trust)
+    # Bounds of fresh episodes support a certificate that nothing else speaks against.
     if verdict.verified:
         say(verdict.fresh_bounds)
+    # Also of a certificate that is verified: what nothing checked is the reader's to believe.
     print("\nNot checked:")
     n_shown = len(verdict.not_checked) if verbose else SHOWN
     for line in verdict.not_checked[:n_shown]:
@@ -124,11 +126,12 @@ def _show(verdict: Verdict, *, verbose: bool) -> None:
         print(f"- and {len(verdict.not_checked) - n_shown} limitations of every verification: see --verbose")
 
 
-def _blocks(text: str) -> int | Literal["enough"] | None:
+def _parse_blocks(text: str) -> int | Literal["enough"] | None:
     if text == "enough":
         return "enough"
     if text == "all":
         return None
+    # int() would take signs, spaces and digits of other scripts.
     if not text.isdecimal() or not text.isascii() or len(text) > 9:
         raise argparse.ArgumentTypeError(f"must be a whole number or 'all', got {text!r:.60}")
     return int(text)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ class AttackGrid:
         if METHODS[self.method].has_lambda and not self.lambdas:
             raise InputError(f"the method {self.method} needs at least one lambda")
         METHODS[self.method].check(self.base.task, self.base.policy)
+        # A configuration that cannot be run is rejected before the first episode of the others.
         for budget, lambda_ in self.configurations():
             self.plan(budget, lambda_)
 
@@ -81,11 +83,13 @@ class AttackGrid:
 
         For an attack without a lambda just 0.
         """
-        if not METHODS[self.method].has_lambda:
+        method = METHODS[self.method]
+        if not method.has_lambda:
             return (0.0,)
         if self.base.task.spaces.n_actions is None:
-            return METHODS[self.method].lambdas or self.base.task.paper.lambdas
-        METHODS[self.method].check(self.base.task, self.base.policy)
+            return method.lambdas or self.base.task.paper.lambdas
+        # An agent without action values is rejected before its value gaps are measured.
+        method.check(self.base.task, self.base.policy)
         return default_lambdas(self.plan(0.0, 0.0), self.smoothing)
 
     @property
@@ -95,7 +99,7 @@ class AttackGrid:
 
     def configurations(self) -> list[tuple[float, float | None]]:
         """Return every pair of budget and lambda."""
-        return [(budget, lambda_) for budget in self.budgets for lambda_ in self.columns]
+        return list(product(self.budgets, self.columns))
 
     def plan(self, budget: float, lambda_: float | None) -> Plan:
         """Return the run of one configuration."""
@@ -133,20 +137,22 @@ def attacked_run(
     configurations = grid.configurations()
     records: dict[tuple[float, float | None], Episodes] = {}
     for number, (budget, lambda_) in enumerate(configurations):
-        inner = within(progress, number, len(configurations))
+        inner = nest_progress(progress, number, len(configurations))
         records[budget, lambda_] = run_configuration(grid, budget, lambda_, folder, workers, inner)
     result = summary(grid, records)
     metadata = {
         "versions": versions(),
         "wall_seconds": round(time.monotonic() - began, 3),
         "workers": as_workers(workers).describe(),
-        "replay": _record_replay(grid, result, folder) if record else None,
+        "replay": None,
     }
+    if record:
+        metadata["replay"] = _record_worst(grid, result, folder)
     finish_run(folder, result, metadata=metadata, baseline=grid.base.task.baseline, command=command)
     return result
 
 
-def _record_replay(grid: AttackGrid, result: dict[str, Any], folder: Path) -> str | None:
+def _record_worst(grid: AttackGrid, result: dict[str, Any], folder: Path) -> str | None:
     """Record one episode at the largest budget, with the lambda that hurt most; return why not, if not."""
     most = int(np.argmax(grid.budgets))
     under = grid.plan(grid.budgets[most], result["curve_lambda"][most])
@@ -155,7 +161,10 @@ def _record_replay(grid: AttackGrid, result: dict[str, Any], folder: Path) -> st
 
 def attacked_records(grid: AttackGrid, folder: Path) -> list[Episodes]:
     """Return the episodes of every configuration that ``attacked_run`` has written to ``folder``."""
-    return [Episodes.load(folder / configuration_name(*one) / "episodes.npz") for one in grid.configurations()]
+    records = []
+    for budget, lambda_ in grid.configurations():
+        records.append(Episodes.load(folder / configuration_name(budget, lambda_) / "episodes.npz"))
+    return records
 
 
 def matching_certificates(grid: AttackGrid, given: Path | None, nearby: Path) -> list[tuple[Path, Certificate]]:
@@ -168,19 +177,20 @@ def matching_certificates(grid: AttackGrid, given: Path | None, nearby: Path) ->
                 f"{path} cannot be compared with this attack: {grid.base.policy.name} is code without a hash, so "
                 "nothing says that both are about the same agent; leave certificate= out"
             )
-        if not _fits(certificate, grid):
+        if not _is_comparable(certificate, grid):
             raise InputError(f"{path} is about another task, agent or sigma than this attack; name one that fits")
         return [(path, certificate)]
     found = []
     for path in sorted(nearby.glob(f"*/{EpisodeCertificate.file}")):
+        # Nobody named these: one that is damaged is no reason to fail.
         with suppress(InputError):
             certificate = Certificate.load(path)
-            if _fits(certificate, grid):
+            if _is_comparable(certificate, grid):
                 found.append((path, certificate))
     return found
 
 
-def _fits(certificate: Certificate, grid: AttackGrid) -> bool:
+def _is_comparable(certificate: Certificate, grid: AttackGrid) -> bool:
     # The budgets of another threat are not those of one episode. Attacks are measured by the plain return, which a
     # certificate of the discounted one says nothing about.
     plain = certificate.kind is None and certificate.metadata.get("discount") is None
@@ -189,35 +199,48 @@ def _fits(certificate: Certificate, grid: AttackGrid) -> bool:
 
 def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes]) -> dict[str, Any]:
     """Return means and standard errors per budget and lambda, and the pointwise minimum: the attack curve."""
-    lambdas, setup = grid.columns, grid.base.setup()
-    rows = [[records[budget, lambda_] for lambda_ in lambdas] for budget in grid.budgets]
-    mean = [[float(one.returns.mean()) for one in row] for row in rows]
-    sem = [[_sem(one) for one in row] for row in rows]
-    worst = [int(np.argmin(row)) for row in mean]
-    return {
+    lambdas = grid.columns
+    setup = grid.base.setup()
+    result: dict[str, Any] = {
         "schema": SCHEMA,
-        **{key: setup[key] for key in ("task", "agent", "agent_sha256", "sigma")},
+        "task": setup["task"],
+        "agent": setup["agent"],
+        "agent_sha256": setup["agent_sha256"],
+        "sigma": setup["sigma"],
         "method": grid.method,
+        # An undefended agent has no noise to average over.
         "draws": grid.noise_samples if setup["sigma"] > 0 else None,
         "seed": grid.base.seed,
         "episodes": grid.base.n_episodes,
         "budgets": list(grid.budgets),
         "lambdas": lambdas,
-        "mean": mean,
-        "sem": sem,
-        "curve": [row[best] for row, best in zip(mean, worst, strict=True)],
-        "curve_sem": [row[best] for row, best in zip(sem, worst, strict=True)],
-        "curve_lambda": [lambdas[best] for best in worst],
-        "largest_spent": max(
-            float(one.budget_used.max()) for row in rows for one in row if one.budget_used is not None
-        ),
-        "mean_spent": [[_mean_used(one) for one in row] for row in rows],
-        "did_not_attack": [
-            [budget > 0 and _mean_used(one) < IDLE * budget for one in row]
-            for budget, row in zip(grid.budgets, rows, strict=True)
-        ],
-        "spending": [_spending(row[best]) for row, best in zip(rows, worst, strict=True)],
+        "mean": [],
+        "sem": [],
+        "curve": [],
+        "curve_sem": [],
+        "curve_lambda": [],
+        "largest_spent": 0.0,
+        "mean_spent": [],
+        "did_not_attack": [],
+        "spending": [],
     }
+    for budget in grid.budgets:
+        row = [records[budget, lambda_] for lambda_ in lambdas]
+        means = [float(one.returns.mean()) for one in row]
+        errors = [_standard_error(one) for one in row]
+        used = [_mean_used(one) for one in row]
+        # An attacker may choose another lambda for every budget, so the curve is the minimum of each row.
+        worst = int(np.argmin(means))
+        result["mean"].append(means)
+        result["sem"].append(errors)
+        result["curve"].append(means[worst])
+        result["curve_sem"].append(errors[worst])
+        result["curve_lambda"].append(lambdas[worst])
+        result["largest_spent"] = max(result["largest_spent"], *map(_largest_used, row))
+        result["mean_spent"].append(used)
+        result["did_not_attack"].append([budget > 0 and mean < IDLE * budget for mean in used])
+        result["spending"].append(_mean_spending(row[worst]))
+    return result
 
 
 def run_configuration(
@@ -241,14 +264,14 @@ def attacked_share(
     configurations = grid.configurations()
     count = 0
     for number, one in enumerate(configurations):
-        inner = within(progress, number, len(configurations))
+        inner = nest_progress(progress, number, len(configurations))
         place = folder / configuration_name(*one)
         count += run_share(grid.plan(*one), share, place, workers=workers, progress=inner)
     return count
 
 
-def within(progress: Progress | None, number: int, configurations: int) -> Progress | None:
-    """Return what reports the progress of one configuration as a part of all."""
+def nest_progress(progress: Progress | None, number: int, configurations: int) -> Progress | None:
+    """Return what reports the progress of one configuration as a share of all."""
     if progress is None:
         return None
     return lambda done, of: progress(number * of + done, configurations * of)
@@ -259,13 +282,23 @@ def _mean_used(episodes: Episodes) -> float:
     return float(episodes.budget_used.mean())
 
 
-def _sem(episodes: Episodes) -> float:
-    return float(episodes.returns.std(ddof=1)) / len(episodes) ** 0.5 if len(episodes) > 1 else 0.0
+def _largest_used(episodes: Episodes) -> float:
+    assert episodes.budget_used is not None
+    return float(episodes.budget_used.max())
 
 
-def _spending(episodes: Episodes) -> list[float]:
+def _standard_error(episodes: Episodes) -> float:
+    # One episode has no sample variance; attack.json must not hold the NaN that numpy would return.
+    if len(episodes) <= 1:
+        return 0.0
+    error: float = float(episodes.returns.std(ddof=1)) / len(episodes) ** 0.5
+    return error
+
+
+def _mean_spending(episodes: Episodes) -> list[float]:
     """Return the mean squared offset at each step up to the last one; they sum to the mean squared spending."""
     assert episodes.budget_used_per_step is not None
     # An attack spends everything within a hundred steps of a game that may take 27,000.
     last = max(episodes.budget_used_per_step.nonzero()[0], default=0)
-    return [float(value) for value in episodes.budget_used_per_step[: last + 1] / len(episodes)]
+    spending: list[float] = (episodes.budget_used_per_step[: last + 1] / len(episodes)).tolist()
+    return spending

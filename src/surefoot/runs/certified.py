@@ -25,18 +25,29 @@ MOST_LETTERS = 150  # of a directory's name that says what is in it
 
 def run_name(plan: Plan) -> str:
     """Return the name of a run directory: all that usually differs between runs."""
-    task, known = plan.task, plan.task.environment
+    task = plan.task.name
+    suffix = ""
     # Arguments and wrappers, which are part of its name, make another task of an environment.
-    changed = f"-{_short(task.name)}" if task.name.startswith(f"{known} with ") else ""
-    whole = known if changed else task.name
-    agent = plan.policy.name if whole in plan.policy.name else f"{whole}-{plan.policy.name}"
-    agent += changed
-    where = "-cuda" if plan.device == "cuda" else ""
-    seed = "" if plan.seed == own_seed(plan) else f"-seed{plan.seed}"
-    name = f"{agent}-sigma{_noise_name(plan)}{seed}-n{plan.n_episodes}{where}{'-steps' if plan.per_step else ''}"
-    name += "" if plan.task.scoring.gamma is None else f"-discount{plan.task.scoring.gamma:g}"
+    if task.startswith(f"{plan.task.environment} with "):
+        suffix = f"-{_hash_briefly(task)}"
+        task = plan.task.environment
+    agent = plan.policy.name
+    if task not in agent:
+        agent = f"{task}-{agent}"
+    name = f"{agent}{suffix}-sigma{_noise_name(plan)}"
+    if plan.seed != own_seed(plan):
+        name += f"-seed{plan.seed}"
+    name += f"-n{plan.n_episodes}"
+    if plan.device == "cuda":
+        name += "-cuda"
+    if plan.per_step:
+        name += "-steps"
+    if plan.task.scoring.gamma is not None:
+        name += f"-discount{plan.task.scoring.gamma:g}"
     # File systems take names of up to 255 bytes.
-    return safe_name(name) if len(name) <= MOST_LETTERS else f"{safe_name(name[:MOST_LETTERS])}-{_short(name)}"
+    if len(name) > MOST_LETTERS:
+        return f"{safe_name(name[:MOST_LETTERS])}-{_hash_briefly(name)}"
+    return safe_name(name)
 
 
 def _noise_name(plan: Plan) -> str:
@@ -44,10 +55,12 @@ def _noise_name(plan: Plan) -> str:
     if features is None:
         return f"{plan.noise.sigma:g}"
     shown = "_".join(f"{sigma:g}" for sigma in features[:8])
-    return shown if len(features) <= 8 else f"{shown}_{_short(repr(features))}"
+    if len(features) > 8:
+        shown += f"_{_hash_briefly(repr(features))}"
+    return shown
 
 
-def _short(text: str) -> str:
+def _hash_briefly(text: str) -> str:
     return sha256(text.encode())[:12]
 
 
@@ -83,6 +96,7 @@ def certified_run(
         InputError: If the query cannot be answered by such episodes, or the directory is that of another run.
     """
     workers = as_workers(workers)
+    # A query that such episodes cannot answer is rejected before hours are spent on them.
     query.answer(plan.probe())
     began = time.monotonic()
     setup = plan.setup() if goal is None else sequential_setup(plan, goal.to_json())
@@ -103,7 +117,8 @@ def certified_run(
             "workers": workers.describe(),
         }
         if reused:
-            times = _facts_of_play(folder / "run.json", times)
+            # Nothing was run now: versions and times stay those of the process that ran the episodes.
+            times = _read_facts(folder / "run.json", times)
         metadata = {
             "agent_sha256": plan.policy.sha256 or None,
             **times,
@@ -118,7 +133,7 @@ def certified_run(
         metadata["required_budget"] = required
         metadata["replay"] = None
         if record:
-            metadata["replay"] = record_replay(plan, _attacked(plan, certificate, required), folder)
+            metadata["replay"] = record_replay(plan, _plan_attack(plan, certificate, required), folder)
         finish_run(folder, certificate, metadata=metadata, baseline=plan.task.baseline, command=command, figure=figure)
     return certificate
 
@@ -139,15 +154,15 @@ def _certify_sequentially(
         floor=plan.task.scoring.floor,
         ceiling=plan.task.scoring.ceiling,
     )
-    report = None if progress is None else lambda done, note: progress(done, plan.n_episodes, note)
-    (episodes,), stopped = run_until(monitor, stream_blocks(plan, store, workers), report=report)
+    stream = stream_blocks(plan, store, workers)
+    (episodes,), stopped = run_until(monitor, stream, planned=plan.n_episodes, progress=progress)
     ran = time.monotonic()
     certificate = monitor.certificate(episodes, budgets=query.budgets, stopped=stopped)
     store.finish(episodes)
     return certificate, ran
 
 
-def _attacked(plan: Plan, certificate: Certificate, required: float | None) -> Plan | None:
+def _plan_attack(plan: Plan, certificate: Certificate, required: float | None) -> Plan | None:
     """Return an attack to show next to the quiet episode; none where the budget is not that of one episode."""
     if certificate.kind is not None:
         return None
@@ -155,7 +170,7 @@ def _attacked(plan: Plan, certificate: Certificate, required: float | None) -> P
     return attacked_plan(plan, float(certificate.budgets[about]))
 
 
-def _facts_of_play(path: Path, keys: Iterable[str]) -> dict[str, Any]:
-    """Return what the run that played has written down; None for what it did not live to write."""
+def _read_facts(path: Path, keys: Iterable[str]) -> dict[str, Any]:
+    """Return what the process that ran the episodes has written; None for what it did not live to write."""
     written = read_json(path) if path.exists() else {}
     return {key: written.get(key) for key in keys}

@@ -42,24 +42,26 @@ def compared_run(
     """
     plans = dict(zip(SIDES, (a, b), strict=True))
     planned = a.n_episodes + b.n_episodes
-    report = None if progress is None else lambda done, note: progress(done, planned, note)
     with ExitStack() as opened:
         stores = []
         streams = []
         for side, plan in plans.items():
+            # The claim is part of each setup: bets made for one claim prove nothing about another.
             store = opened.enter_context(RunFolder(folder / side, sequential_setup(plan, contest.goal)).opened())
             stores.append(store)
             streams.append(stream_blocks(plan, store, workers))
-        records, stopped = run_until(contest, *streams, report=report)
+        records, stopped = run_until(contest, *streams, planned=planned, progress=progress)
         result = contest.result(records[0].returns, records[1].returns, stopped)
         for store, record in zip(stores, records, strict=True):
             store.finish(record)
-        about = {side: _identity(plan) for side, plan in plans.items()}
-        write_json(folder / NAME, {**result.to_json(), **about, "command": command, "versions": versions()})
+        content = result.to_json()
+        for side, plan in plans.items():
+            content[side] = _describe_side(plan)
+        write_json(folder / NAME, {**content, "command": command, "versions": versions()})
     return result
 
 
-def _identity(plan: Plan) -> dict[str, Any]:
+def _describe_side(plan: Plan) -> dict[str, Any]:
     """Return what ``comparison.json`` says of one of the runs."""
     facts = plan.facts()
     keys = ("task", "agent", "agent_sha256", "seed", "adversary", "budget")

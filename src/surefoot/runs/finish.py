@@ -57,11 +57,16 @@ def write_run_report(folder: Path, certificate: Certificate | None = None) -> Pa
         certificate: The directory's certificate if it is available; without it the same page takes longer.
     """
     run = read_run(folder)
+    # What is on disk is the run; a certificate in memory only saves work, and only if it says the same.
     if certificate is not None and run.certificate is not None and same_bounds(certificate, run.certificate):
         run = replace(run, certificate=certificate)
     others = neighbors(folder, run)[:MOST_NEIGHBORS]
+    # A page shows the certificate before the attacks on its agent.
+    runs = [*others, run]
+    if run.certificate is not None:
+        runs = [run, *others]
     try:
-        write_report([run, *others] if run.certificate is not None else [*others, run], folder / NAME)
+        write_report(runs, folder / NAME)
     except InputError:
         # Whatever is wrong with a neighbor, a run gets its page.
         write_report([run], folder / NAME)

@@ -55,11 +55,11 @@ class RunFolder:
             raise InputError(f"cannot use {self.folder} for the run: {error.strerror}; choose another out=") from error
         self._lock_file = self._lock_path.stat()
         try:
-            self._claim()
+            self._claim_folder()
             try:
                 yield self
             except BaseException:
-                self._unclaim()
+                self._free_folder()
                 raise
         finally:
             # While it is still locked: whoever waits for a lock file that is deleted locks a new one instead.
@@ -73,10 +73,12 @@ class RunFolder:
 
     def finished(self) -> dict[int, Episodes]:
         """Return the blocks that are already on disk."""
-        blocks = sorted((self.folder / "blocks").glob("*.npz"))
-        if strange := [path for path in blocks if not (path.stem.isascii() and path.stem.isdecimal())]:
-            raise InputError(f"{strange[0]} is not a block of this run; delete it, or choose another out=")
-        return {int(path.stem): Episodes.load(path) for path in blocks}
+        paths = sorted((self.folder / "blocks").glob("*.npz"))
+        # All names before the first file: blocks may be large, and a strange one stops the run anyway.
+        for path in paths:
+            if not (path.stem.isascii() and path.stem.isdecimal()):
+                raise InputError(f"{path} is not a block of this run; delete it, or choose another out=")
+        return {int(path.stem): Episodes.load(path) for path in paths}
 
     def save_block(self, index: int, block: Episodes) -> None:
         """Put one finished block on disk."""
@@ -120,31 +122,35 @@ class RunFolder:
         if not self._is_there() or not (self.folder / "setup.json").exists():
             raise InputError(f"{self.folder} was deleted or replaced during the run; nothing more is written there")
 
-    def _unclaim(self) -> None:
+    def _free_folder(self) -> None:
         """Free a directory in which nothing was saved, so that it can be used with another setup."""
         if not self.record.exists() and not (self.folder / "blocks").exists():
             (self.folder / "setup.json").unlink(missing_ok=True)
 
-    def _claim(self) -> None:
+    def _claim_folder(self) -> None:
         path = self.folder / "setup.json"
         if not path.exists():
-            if any(entry.name != ".lock" and not _half_written(entry) for entry in self.folder.iterdir()):
-                raise InputError(f"{self.folder} is not empty and holds no run; choose another out=")
+            for entry in self.folder.iterdir():
+                if entry.name != ".lock" and not _is_half_written(entry):
+                    raise InputError(f"{self.folder} is not empty and holds no run; choose another out=")
             delete_partial_files(self.folder)
             write_json(path, self.setup)
             return
         delete_partial_files(self.folder)
         delete_partial_files(self.folder / "blocks")
         there = read_json(path)
-        keys = {*there, *self.setup}
-        differing = sorted(key for key in keys if there.get(key) != self.setup.get(key))
-        if differing:
-            pairs = ((key, _short(there.get(key)), _short(self.setup.get(key))) for key in differing[:3])
-            what = ", ".join(f"{key} {old} there, {new} now" for key, old, new in pairs)
+        differences = []
+        for key in sorted({*there, *self.setup}):
+            old = there.get(key)
+            new = self.setup.get(key)
+            if old != new:
+                differences.append(f"{key} {_shorten_hash(old)} there, {_shorten_hash(new)} now")
+        if differences:
+            what = ", ".join(differences[:3])
             raise InputError(f"{self.folder} holds a run with another setup ({what}); choose another out=")
 
 
-def _short(value: Any) -> str:
+def _shorten_hash(value: Any) -> str:
     """Return a value of a setup as a message shows it, a hash by its first digits."""
     return re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1", str(value))
 
@@ -158,7 +164,7 @@ def check_reusable(plan: Plan, folder: Path) -> None:
         )
 
 
-def _half_written(entry: Path) -> bool:
+def _is_half_written(entry: Path) -> bool:
     """Return whether a killed run was just writing this file."""
     return entry.name.startswith(".") and entry.name.endswith(PARTIAL)
 
@@ -168,13 +174,19 @@ def kept_episodes(folder: Path) -> int:
     total = 0
     for path in folder.rglob("setup.json"):
         setup = read_json(path)
-        size, planned = int(setup["block"]), int(setup["planned"])
-        whole = (path.parent / "episodes.npz").exists()
-        blocks = [int(block.stem) for block in (path.parent / "blocks").glob("[0-9]*.npz")]
-        total += planned if whole else sum(min(size, planned - block * size) for block in blocks)
+        size = int(setup["block"])
+        planned = int(setup["planned"])
+        if (path.parent / "episodes.npz").exists():
+            total += planned
+            continue
+        for block in (path.parent / "blocks").glob("[0-9]*.npz"):
+            # The last block of a run may be shorter than the others.
+            total += min(size, planned - int(block.stem) * size)
     return total
 
 
 def configuration_name(budget: float, lambda_: float | None) -> str:
     """Return the name of the directory of one attack configuration."""
-    return f"B{budget:g}" + ("" if lambda_ is None else f"-lambda{lambda_:g}")
+    if lambda_ is None:
+        return f"B{budget:g}"
+    return f"B{budget:g}-lambda{lambda_:g}"

@@ -67,7 +67,7 @@ def _read_certified(path: Path) -> FinishedRun:
     records = []
     if (folder / "episodes.npz").exists():
         records.append(Episodes.load(folder / "episodes.npz"))
-    return _assemble(folder, read_json(path), certificate=certificate, records=records, setup=folder / "setup.json")
+    return _assemble_run(folder, read_json(path), certificate=certificate, records=records, setup=folder / "setup.json")
 
 
 def _read_attacked(folder: Path, content: Mapping[str, Any]) -> FinishedRun:
@@ -77,12 +77,13 @@ def _read_attacked(folder: Path, content: Mapping[str, Any]) -> FinishedRun:
         configurations = [folder / configuration_name(budget, lambda_) for budget, lambda_ in worst]
     records = []
     # All of them or none: a page must not show some budgets only.
-    if all((configuration / "episodes.npz").exists() for configuration in configurations):
-        records = [Episodes.load(configuration / "episodes.npz") for configuration in configurations]
-    return _assemble(folder, content, attack=content, records=records, setup=configurations[0] / "setup.json")
+    paths = [configuration / "episodes.npz" for configuration in configurations]
+    if all(path.exists() for path in paths):
+        records = [Episodes.load(path) for path in paths]
+    return _assemble_run(folder, content, attack=content, records=records, setup=configurations[0] / "setup.json")
 
 
-def _assemble(
+def _assemble_run(
     folder: Path,
     content: Mapping[str, Any],
     *,
@@ -93,7 +94,9 @@ def _assemble(
 ) -> FinishedRun:
     notes = _read_if_there(folder / "run.json")
     written = _read_if_there(setup)
-    replay = folder / "replay.npz"
+    tape = None
+    if (folder / "replay.npz").exists():
+        tape = read_npz(folder / "replay.npz", "replay", most=MOST_TAPED)
     hashed = [*FILES, "attack.json"]
     if certificate is not None:
         hashed.append("episodes.npz")  # where they were read, and so are undamaged
@@ -105,13 +108,14 @@ def _assemble(
         identity={key: content.get(key) for key in _IDENTITY},
         setup=written,
         notes=notes,
-        tape=read_npz(replay, "replay", most=MOST_TAPED) if replay.exists() else None,
+        tape=tape,
         digests={name: _hash_file(folder / name) for name in hashed if (folder / name).exists()},
         baseline=_find_baseline(written, notes.get("blind")),
     )
 
 
 def _hash_file(path: Path) -> str:
+    # A JSON file of a stranger is read up to the size that any reader takes, episodes in pieces.
     if path.suffix == ".json":
         return sha256(read_bytes(path, "JSON file", MOST_TEXT))
     with open_regular(path) as file:
@@ -122,7 +126,10 @@ def _find_baseline(setup: Mapping[str, Any], found: Any) -> Baseline | None:
     """Return the open-loop baseline: the measured one of our own tasks, and only of others what ``run.json`` says."""
     name = setup.get("task")
     if isinstance(name, str) and name in BASELINES and is_count(setup.get("block")):
-        return BASELINES[name] if setup.get("discount") is None else None
+        # It was measured by the plain return, which is no baseline of a discounted one.
+        if setup.get("discount") is not None:
+            return None
+        return BASELINES[name]
     try:
         return Baseline(
             mean=number(found["mean"]),

@@ -50,6 +50,7 @@ def read_returns(
     arrays: dict[str, NDArray[np.float64]] = {}
     if path.suffix == ".npz":
         arrays = read_arrays(path)
+        # Surefoot's own files have a header, which says sigma, floor and ceiling itself.
         if "header" in arrays:
             return _read_episode_data(path, sigma, floor, ceiling), "the returns of Surefoot's episode data"
     missing = []
@@ -62,7 +63,8 @@ def read_returns(
     if path.suffix == ".npz":
         returns, what = _select_array(path, arrays)
     elif path.suffix == ".npy":
-        returns, what = read_array(path), "all numbers of the array"
+        returns = read_array(path)
+        what = "all numbers of the array"
     else:
         returns, what = _read_text(path)
     return Episodes.from_returns(returns, sigma=sigma, floor=floor, ceiling=ceiling), what
@@ -102,7 +104,9 @@ def _read_text(path: Path) -> Found:
         text = content.decode("utf-8-sig").strip()
         if text[:1] in ("[", "{"):
             return _parse_text(path, text, ".json")
-        return _parse_text(path, text, ".csv" if "," in text else ".txt")
+        if "," in text:
+            return _parse_text(path, text, ".csv")
+        return _parse_text(path, text, ".txt")
 
 
 def _parse_text(path: Path, text: str, suffix: str) -> Found:
@@ -129,6 +133,7 @@ def _select_array(path: Path, arrays: dict[str, NDArray[np.float64]]) -> Found:
 
 def _select_list(path: Path, content: object) -> Found:
     if isinstance(content, dict):
+        # Only lists can be returns: a file may also say when and with what they were measured.
         lists = [key for key, value in content.items() if isinstance(value, list)]
         name = _select_name(path, "key", lists)
         return _as_numbers(path, content[name]), f"the list {name!r}"
@@ -139,12 +144,13 @@ def _select_list(path: Path, content: object) -> Found:
 
 def _parse_lines(path: Path, text: str) -> Found:
     words: list[str] = []
-    most = 0
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    for line in lines:
-        words += line.split()
-        most = max(most, len(line.split()))
-    if len(lines) > 1 and most > 1:
+    n_lines = 0
+    for line in text.splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            words += line.split()
+            n_lines += 1
+    # One line of numbers is a list; several such lines may be a table, and nothing says which column is meant.
+    if 1 < n_lines < len(words):
         raise InputError(f"{path} has lines of several numbers; give one return per line, or name columns in a .csv")
     return _as_numbers(path, words), "all numbers of the text"
 
@@ -152,7 +158,9 @@ def _parse_lines(path: Path, text: str) -> Found:
 def _select_column(path: Path, text: str) -> Found:
     """Return the column of returns: the only one, the only one with a name of returns, or SB3 Monitor's ``r``."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    rows = [[cell.strip() for cell in cells] for cells in csv.reader(lines)]
+    rows = []
+    for cells in csv.reader(lines):
+        rows.append([cell.strip() for cell in cells])
     if len(set(map(len, rows))) != 1:
         raise InputError(f"{path} must have rows of equal length, at least one")
     first = rows[0]
@@ -183,11 +191,13 @@ def _select_name(path: Path, kind: str, names: Sequence[str]) -> str:
 
 
 def _as_numbers(path: Path, values: Sequence[object]) -> NDArray[np.float64]:
+    found = []
     for value in values:
         # True and False are numbers for Python, but hardly returns.
         if isinstance(value, bool) or not (isinstance(value, int | float) or _is_number(value)):
             raise InputError(f"{path} must hold one number per episode, got {str(value)!r:.60}")
-    return np.array([float(str(value)) for value in values], dtype=np.float64)
+        found.append(float(str(value)))
+    return np.array(found, dtype=np.float64)
 
 
 def _is_number(value: object) -> bool:

@@ -68,7 +68,8 @@ def rollout(
     Raises:
         InputError: If the agent does not fit the task, or a number makes no sense.
     """
-    task = get_task(task) if isinstance(task, str) else task
+    if isinstance(task, str):
+        task = get_task(task)
     if attacker is None and budget:
         raise InputError(f'a budget of {budget:g} needs an attacker that uses it: attacker="adaptive", for one')
     plan = Plan(

@@ -43,7 +43,7 @@ def blocks_on_disk(plan: Plan, store: RunFolder) -> dict[int, Episodes]:
 
 
 def run_until(
-    monitor: RunMonitor, *streams: Blocks, report: Callable[[int, str], None] | None = None
+    monitor: RunMonitor, *streams: Blocks, planned: int, progress: Callable[..., None] | None = None
 ) -> tuple[list[Episodes], str]:
     """Take a block of each stream in turn until the monitor has a reason to stop.
 
@@ -53,18 +53,20 @@ def run_until(
     Args:
         monitor: What says when to stop; it is given the returns of each stream so far.
         streams: Blocks of episodes; one that ends before the others is not waited for.
-        report: Called with the number of episodes of all streams, and the monitor's words for the bounds so far.
+        planned: Most episodes that all streams together may have.
+        progress: Called with the numbers of episodes that are done and planned, and the monitor's words for the bounds.
 
     Returns:
         The episodes of each stream, and the reason to stop.
     """
     done: list[list[Episodes]] = [[] for _ in streams]
-    returns = [np.empty(0) for _ in streams]
+    returns = [np.empty(0)] * len(streams)
     reason: str | None = None
-    if report is not None:
-        report(0, monitor.so_far)
+    if progress is not None:
+        progress(0, planned, monitor.so_far)
     try:
         with ExitStack() as opened:
+            # Closed also on Ctrl-C, so that no worker goes on with a block that nobody will read.
             for stream in streams:
                 opened.enter_context(closing(stream))
             for blocks in zip_longest(*streams):
@@ -73,12 +75,12 @@ def run_until(
                         done[number].append(block)
                         returns[number] = np.concatenate([returns[number], block.returns])
                 reason = monitor.reason_to_stop(*returns)
-                if report is not None:
-                    report(sum(one.size for one in returns), monitor.so_far)
+                if progress is not None:
+                    progress(sum(one.size for one in returns), planned, monitor.so_far)
                 if reason is not None:
                     break
     except KeyboardInterrupt:
         if not all(done):
             raise  # nothing to certify yet
         reason = "stopped by hand"
-    return [Episodes.concat(blocks) for blocks in done], reason or "all played"
+    return list(map(Episodes.concat, done)), reason or "all played"

@@ -52,20 +52,26 @@ def run_share(
     with RunFolder(folder, plan.setup()).opened() as store:
         if store.record.exists():
             raise InputError(f"{folder} holds the whole run, not a share of it; choose another out=")
+        # Blocks of other shares, which may have been run here before, do not count as done in this one.
         done = {index: block for index, block in store.finished().items() if index in among}
         blocks = blocks_in_order(
             plan, workers=workers, among=among, done=done, on_block=store.save_block, progress=progress
         )
-        return sum(len(block) for block in blocks)
+        return sum(map(len, blocks))
 
 
 def merged_name(folders: Sequence[Path]) -> Path | None:
     """Return where the run belongs that these shares are of, if their names say so."""
-    names = {re.sub(r"-blocks\d+of\d+$", "", folder.name) for folder in folders}
-    parents = {folder.parent for folder in folders}
-    if len(names) > 1 or len(parents) > 1 or names & {folder.name for folder in folders}:
+    places = set()
+    for folder in folders:
+        name = re.sub(r"-blocks\d+of\d+$", "", folder.name)
+        # Whoever has no such ending is no share; merging must not write into it.
+        if name == folder.name:
+            return None
+        places.add(folder.parent / name)
+    if len(places) > 1:
         return None
-    return parents.pop() / names.pop()
+    return places.pop()
 
 
 def merge(folders: Sequence[Path], out: Path) -> int:
@@ -115,9 +121,12 @@ def _read_common_setup(folders: Sequence[Path]) -> dict[str, Any]:
     common = read_json(folders[0] / "setup.json")
     for folder in folders[1:]:
         setup = read_json(folder / "setup.json")
-        differing = sorted(key for key in {*setup, *common} if setup.get(key) != common.get(key))
-        if differing:
-            what = ", ".join(f"{key} {common.get(key)} and {setup.get(key)}" for key in differing[:3])
+        differences = []
+        for key in sorted({*setup, *common}):
+            if setup.get(key) != common.get(key):
+                differences.append(f"{key} {common.get(key)} and {setup.get(key)}")
+        if differences:
+            what = ", ".join(differences[:3])
             raise InputError(f"{folders[0]} and {folder} are shares of different runs ({what})")
     schema = common.pop("schema", None)
     if schema != SCHEMA or not is_count(common.get("planned")) or not is_count(common.get("block")):
@@ -140,9 +149,9 @@ def _find_blocks(folders: Sequence[Path], setup: Mapping[str, Any]) -> dict[int,
             if index in found:
                 raise InputError(f"block {index} is in {found[index].parents[1]} and in {folder}: give one of them")
             found[index] = path
-    missing = [str(index) for index in range(n_blocks) if index not in found]
+    missing = sorted(set(range(n_blocks)) - set(found))
     if missing:
-        some = ", ".join(missing[:5])
+        some = ", ".join(map(str, missing[:5]))
         if len(missing) > 5:
             some += ", ..."
         raise InputError(f"{len(missing)} of {n_blocks} blocks are missing ({some}); run their shares, then merge")

@@ -6,7 +6,6 @@ It is run on a seed stream of its own, after everything else, so it changes no n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,7 +31,9 @@ MOST_PICTURES = 150
 ROOM = 2**16  # bytes of what else is in the file: the header, types and shapes
 # Up to this size an observation is a list of numbers, on which the paper's attack takes a moment.
 SMALL = 64
-TRIES, NOISE_SAMPLES = 3, 4  # fewer than in an attack that is to be measured
+# Fewer than in an attack that is to be measured.
+TRIES = 3
+NOISE_SAMPLES = 4
 
 
 class RecordingFull(Exception):  # noqa: N818
@@ -49,13 +50,17 @@ class Tape:
     actions: list[int] = field(default_factory=list)
     spent: list[float] = field(default_factory=list)
 
-    def take(self, step: Step) -> None:
+    def record_step(self, step: Step) -> None:
         """Record the first row; stop the run when there is enough."""
         if len(self.clean) >= self.most:
             raise RecordingFull
         self.clean.append(step.observation[0].cpu().numpy().copy())
         self.seen.append(step.seen[0].cpu().numpy().copy())
-        self.actions.append(int(step.action[0]) if step.action is not None and step.action.dim() == 1 else -1)
+        # Neither the first step, which no action precedes, nor a continuous action has a number to show.
+        action = -1
+        if step.action is not None and step.action.dim() == 1:
+            action = int(step.action[0])
+        self.actions.append(action)
         self.spent.append(0.0 if step.budget_used is None else float(step.budget_used[0]))
 
 
@@ -68,19 +73,22 @@ def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None
     (folder / NAME).unlink(missing_ok=True)
     try:
         # An environment that ends its process must not end this one.
-        arrays = run_apart("recording an episode", _both_taped, (plan, attacked), gpu=plan.gpu_share)
+        arrays = run_apart("recording an episode", _record_both, (plan, attacked), gpu=plan.gpu_share)
     except Exception as error:
+        # On one line and cut: the message is a stranger's, and goes to run.json and to the page.
         return " ".join(f"{type(error).__name__}: {error}".split())[:300]
     size = sum(array.nbytes for array in arrays.values())
     if size > MOST_TAPED - ROOM:
         return f"its observations would take {size:,} bytes, more than a page can show"
-    write_npz(folder / NAME, {"schema": SCHEMA, **_facts(plan, attacked)}, arrays)
+    write_npz(folder / NAME, {"schema": SCHEMA, **_describe_tape(plan, attacked)}, arrays)
     return None
 
 
 def attacked_plan(plan: Plan, budget: float) -> Plan | None:
     """Return the same plan under an attack that runs quickly; None for a budget of 0."""
-    return replace(plan, attacker=_quick_attack(plan, budget), budget=budget) if budget > 0 else None
+    if budget <= 0:
+        return None
+    return replace(plan, attacker=_quick_attack(plan, budget), budget=budget)
 
 
 def _quick_attack(plan: Plan, budget: float) -> Attacker:
@@ -95,21 +103,25 @@ def _quick_attack(plan: Plan, budget: float) -> Attacker:
     return Composed(UniformTiming(budget, plan.task.scoring.max_steps), ConstantDirection())
 
 
-def _both_taped(plans: tuple[Plan, Plan | None], _: int) -> dict[str, NDArray[Any]]:
+def _record_both(plans: tuple[Plan, Plan | None], _: int) -> dict[str, NDArray[Any]]:
     plan, attacked = plans
-    arrays = {**_taped(plan, "quiet")}
+    arrays = _record_tape(plan, "quiet")
     if attacked is not None:
-        arrays |= _taped(attacked, "attacked")
+        arrays |= _record_tape(attacked, "attacked")
     return arrays
 
 
-def _taped(plan: Plan, name: str) -> Mapping[str, NDArray[Any]]:
-    pictures = len(plan.task.spaces.shape) >= 2
-    tape = Tape(MOST_PICTURES if pictures else MOST_STEPS)
+def _record_tape(plan: Plan, name: str) -> dict[str, NDArray[Any]]:
+    most = MOST_STEPS
+    as_shown = _as_numbers
+    if len(plan.task.spaces.shape) >= 2:
+        most = MOST_PICTURES
+        as_shown = _as_bytes
+    tape = Tape(most)
+    # One episode on a stream of its own: what is shown here is part of no certificate.
     alone = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,))
     with suppress(RecordingFull):
-        play_block(alone, 0, watch=tape.take)
-    as_shown = _as_bytes if pictures else _as_numbers
+        play_block(alone, 0, watch=tape.record_step)
     return {
         f"{name}_clean": as_shown(tape.clean),
         f"{name}_seen": as_shown(tape.seen),
@@ -129,14 +141,19 @@ def _as_bytes(rows: list[NDArray[Any]]) -> NDArray[Any]:
     return pictures
 
 
-def _facts(plan: Plan, attacked: Plan | None) -> dict[str, Any]:
-    return {
+def _describe_tape(plan: Plan, attacked: Plan | None) -> dict[str, Any]:
+    facts = {
         "task": plan.task.name,
         "environment": plan.task.environment,
         "agent": plan.policy.name,
         "sigma": plan.noise.sigma,
         "limit": plan.task.scoring.max_steps,
         "seed": plan.seed,
-        "budget": None if attacked is None else attacked.budget,
-        "adversary": None if attacked is None or attacked.attacker is None else attacked.attacker.describe(),
+        "budget": None,
+        "adversary": None,
     }
+    if attacked is not None:
+        facts["budget"] = attacked.budget
+        if attacked.attacker is not None:
+            facts["adversary"] = attacked.attacker.describe()
+    return facts
