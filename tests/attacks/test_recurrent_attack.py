@@ -160,7 +160,7 @@ def test_a_clean_memory_of_perturbed_observations_is_noticed(monkeypatch):
     def admit(self, observation, rows):
         before = self.clean
         offset = honest(self, observation, rows)
-        self.clean = self.policy.memory.advance(before, observation + offset, rows.action, rows.fresh)
+        self.clean = self.policy.memory.advance(before, observation + offset, rows.action, rows.episode_start)
         return offset
 
     monkeypatch.setattr(channel.Ledger, "admit", admit)

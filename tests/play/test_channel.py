@@ -24,11 +24,11 @@ def stream(*seed):
     return Stream(np.random.SeedSequence(7, spawn_key=seed), CPU)
 
 
-def record(rows, size=2, step=0, fresh=None):
+def record(rows, size=2, step=0, episode_start=None):
     return Rows(
         episode=torch.arange(rows),
         step=torch.full((rows,), step),
-        fresh=fresh,
+        episode_start=episode_start,
         state=None,
         memory=torch.zeros(rows, 1, size),
         action=None,

@@ -79,7 +79,7 @@ def test_each_feature_has_its_own_noise():
 def record(slots):
     zero = torch.zeros(slots, dtype=torch.long)
     memory = torch.zeros(slots, 1, 4)
-    return Rows(episode=zero, step=zero, fresh=None, state=None, memory=memory, action=None)
+    return Rows(episode=zero, step=zero, episode_start=None, state=None, memory=memory, action=None)
 
 
 @pytest.mark.parametrize(("feature", "allowed"), [(0, 0.5), (1, 1.0), (3, 2.0)])

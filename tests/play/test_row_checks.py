@@ -106,7 +106,7 @@ def test_an_agent_that_answers_for_rows_it_was_not_asked_is_refused(same_draws):
             return super().forward(seen if len(seen) == 200 else torch.zeros(200, 1, 4))
 
     policy = Policy(Stubborn(), Spaces(shape=TASK.spaces.shape, n_actions=TASK.spaces.n_actions))
-    with pytest.raises(DependentRowsError, match=r"all rows together, but not alone \(step 1, 200 answers to 1 rows\)"):
+    with pytest.raises(DependentRowsError, match=r"answers 200 rows when it is asked alone \(step 1, expected 1\)"):
         play(plan_of(policy))
 
 
@@ -155,8 +155,8 @@ def test_a_memory_that_mixes_rows_is_noticed(monkeypatch, same_draws):
     play(plan_of(policy, n_episodes=30, n_envs=30))
     honest = Recurrent.advance
 
-    def mixed(self, memory, seen, action=None, fresh=None):
-        after = honest(self, memory, seen, action, fresh)
+    def mixed(self, memory, seen, action=None, episode_start=None):
+        after = honest(self, memory, seen, action, episode_start)
         return after + 0.05 * after.mean(dim=0)
 
     monkeypatch.setattr(Recurrent, "advance", mixed)

@@ -94,7 +94,7 @@ class Emulators:
     def observe(self) -> Tensor:
         """Pass every environment's frame through the channel and return the noisy stacks."""
         seen = self.channel.send(self.frames.div(255))
-        self.history = self.stack.advance(self.history, seen, fresh=self.age == 0)
+        self.history = self.stack.advance(self.history, seen, episode_start=self.age == 0)
         return self.history
 
     def act(self, action: Tensor) -> None:

@@ -165,7 +165,7 @@ def plan(
     pilots = _pilot_plans(as_task(task), agent, sigmas, pilot_episodes, confidence, seed, device, workers)
     processes = as_processes(workers, pilots[0].gpu_share)
     if cores is None:
-        cores = usable_cores() if isinstance(processes, Processes) else processes.at_a_time(0.0)
+        cores = usable_cores() if isinstance(processes, Processes) else processes.n_parallel(0.0)
     progress = _Total(progress_callback, len(pilots) * pilot_episodes)
     return [_forecast(pilot, processes, progress, budget, mean, n_episodes, confidence, cores) for pilot in pilots]
 
@@ -306,7 +306,7 @@ def _forecast(
     episodes = play(replace(pilot, purpose=(Purpose.PILOT,)), workers=workers, progress=shown)
     seconds_each = (time.perf_counter() - began) / len(episodes)
     # Processes that had no block cost nothing.
-    n_busy = min(workers.at_a_time(pilot.gpu_share), pilot.n_blocks)
+    n_busy = min(workers.n_parallel(pilot.gpu_share), pilot.n_blocks)
     on_gpu = pilot.device == "cuda"
     cost = Cost(n_busy * seconds_each, seconds_each if on_gpu else None, pilot.block_size, cores)
     alpha = 1 - confidence

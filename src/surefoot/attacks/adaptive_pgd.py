@@ -18,7 +18,7 @@ from torch import Tensor
 
 from surefoot.attacks.base import Described, check_choices, normalize_rows, project_l2
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, clean_values
-from surefoot.compute import expand_rows, norms
+from surefoot.compute import expand_rows, row_norms
 from surefoot.errors import InputError
 from surefoot.play.channel import View
 
@@ -73,7 +73,7 @@ class AdaptivePGD(Described):
             won = won | wins
             # What has won is beaten only by something shorter; what wins in no try keeps the whole ball.
             smaller = torch.where(won, 0.9 * radius, radius)
-            radius = torch.where(wins, 0.8 * norms(found), smaller)
+            radius = torch.where(wins, 0.8 * row_norms(found), smaller)
         perturbations[rows[won]] = shortest[won]
         return perturbations
 

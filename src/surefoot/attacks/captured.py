@@ -39,7 +39,7 @@ class Steps(Protocol):
 
 def can_capture(batch: VictimBatch) -> bool:
     """Return whether the search of a batch can be replayed: on a GPU, of a small batch, no row at its first step."""
-    plain = batch.fresh is None and batch.first_layer_output is not None and batch.clean.device.type == "cuda"
+    plain = batch.episode_start is None and batch.first_layer_output is not None and batch.clean.device.type == "cuda"
     return plain and len(batch.clean) * batch.n_samples <= MOST
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from surefoot.agents.policies import Policy
-from surefoot.compute import expand_rows, norms
+from surefoot.compute import expand_rows, row_norms
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.streams import Stream
@@ -78,7 +78,7 @@ class Rows:
     Attributes:
         episode: Which episode each row is.
         step: How many of its steps are over.
-        fresh: Which rows begin an episode; None if none does.
+        episode_start: Which rows begin an episode; None if none does.
         state: The simulator's state, where it is shown.
         memory: What the agents remember.
         action: The action of the step before.
@@ -86,7 +86,7 @@ class Rows:
 
     episode: Tensor
     step: Tensor
-    fresh: Tensor | None
+    episode_start: Tensor | None
     state: Tensor | None
     memory: Tensor
     action: Tensor | None
@@ -232,7 +232,7 @@ class Ledger:
         self.used_squared = self.used_squared + squared
         self.used_by_step.index_add_(0, rows.step.clamp_max(self.used_by_step.numel() - 1), squared)
         self.last_perturbation = perturbation
-        self.clean = self.policy.memory.advance(self.clean, observation, rows.action, rows.fresh)
+        self.clean = self.policy.memory.advance(self.clean, observation, rows.action, rows.episode_start)
         return perturbation
 
     def _clip_to_budget(self, proposal: Tensor, left: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -257,8 +257,8 @@ class Ledger:
     def _sizes(self, offset: Tensor) -> Tensor:
         """Return the l2 norms; where the noise differs from feature to feature, in units of the least."""
         if self.unit is None:
-            return norms(offset)
-        return norms(offset.double() / torch.where(self.unit > 0, self.unit, 1.0))
+            return row_norms(offset)
+        return row_norms(offset.double() / torch.where(self.unit > 0, self.unit, 1.0))
 
     def restart(self, rows: Tensor) -> None:
         """Start a new episode on the rows marked."""

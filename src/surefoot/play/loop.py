@@ -135,7 +135,7 @@ class BlockLoop:
         self.nothing = torch.zeros((), dtype=torch.float64, device=device)
         self.steps = torch.zeros_like(self.number)
         self.alive = torch.ones(self.n_envs, dtype=torch.bool, device=device)
-        self.fresh: Tensor | None = self.alive.clone()
+        self.episode_start: Tensor | None = self.alive.clone()
         self.reward_sums = None
         if plan.per_step and scoring.reward_range is not None:
             self.reward_sums = RewardSums(scoring.max_steps, scoring.reward_range)
@@ -147,7 +147,7 @@ class BlockLoop:
             # What has no noise is compared with nothing, but must be finite.
             self.units = channel.sigmas.masked_fill(channel.sigmas == 0, torch.inf)
         # An attacker must not spend on episodes that are over, and some environments cannot step them.
-        self.done_check_interval = env.patience if channel.ledger is None else 1
+        self.done_check_interval = env.done_check_interval if channel.ledger is None else 1
 
     def run(self, first: int, watch: Watch | None = None, meter: Meter | None = None) -> None:
         """Run to the end of the last episode; ``table`` then has returns, lengths and budgets used per episode."""
@@ -167,9 +167,9 @@ class BlockLoop:
             seen = self.channel.send(observation, rows)
             if watch is not None:
                 watch(self._step_to_watch(observation, seen, action))
-            before = (self.memory, seen, action, self.fresh)
+            before = (self.memory, seen, action, self.episode_start)
             self.memory = self.recall.advance(*before)
-            self.fresh = None
+            self.episode_start = None
             action = self.policy.act(self.memory, self.steps)
             if row_checks.due():
                 row_checks.check(before, self.memory, action)
@@ -219,7 +219,7 @@ class BlockLoop:
             self.total[again] = 0.0
             self.steps[again] = 0
             self.alive |= again
-            self.fresh = again
+            self.episode_start = again
         # Where finished rows may idle, dropping them one by one would copy the memory more often than it saves.
         n_alive = int(self.alive.sum())
         n_rows = self.number.numel()
@@ -247,14 +247,14 @@ class BlockLoop:
         self.total = self.total[rows]
         self.alive = self.alive[rows]
         self.memory = self.memory[rows]
-        if self.fresh is not None:
-            self.fresh = self.fresh[rows]
+        if self.episode_start is not None:
+            self.episode_start = self.episode_start[rows]
 
     def _rows_for_view(self, first: int, action: Tensor | None) -> Rows:
         return Rows(
             episode=first + self.number + self.turn * self.n_envs,
             step=self.steps,
-            fresh=self.fresh,
+            episode_start=self.episode_start,
             state=self.env.state(),
             memory=self.memory,
             action=action,

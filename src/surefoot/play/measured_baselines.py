@@ -1,4 +1,4 @@
-"""The open-loop baselines of our own tasks, as ``surefoot baseline TASK`` measured them; reports read it without torch."""
+"""Open-loop baselines of our own tasks, as ``surefoot baseline TASK`` measured them; reports read it without torch."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ import ray
 from ray import exceptions as lost
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from surefoot.compute import processor
+from surefoot.compute import processor_kind
 from surefoot.errors import InputError, is_out_of_memory
 from surefoot.play.plan import Plan as RunPlan
 from surefoot.play.plan import agent_hash
@@ -208,7 +208,7 @@ def _run_on_node(box: list[ray.ObjectRef[Job[Any, Any]]], index: int, only_finge
         assert job.fingerprint is not None
         result = job.fingerprint(result)
     device = job.plan.device if isinstance(job.plan, RunPlan) else "cpu"
-    return NodeResult(ray.get_runtime_context().get_node_id(), processor(device), result)
+    return NodeResult(ray.get_runtime_context().get_node_id(), processor_kind(device), result)
 
 
 class RayCluster:
@@ -220,7 +220,7 @@ class RayCluster:
         cores = sum(node["Resources"].get("CPU", 0) for node in nodes)
         return f"Ray, {len(nodes)} node{'s' * (len(nodes) != 1)}, {cores:g} CPUs"
 
-    def at_a_time(self, gpu: float) -> int:
+    def n_parallel(self, gpu: float) -> int:
         """Return how many blocks its nodes run at a time."""
         return count_parallel(needs_of(gpu))
 

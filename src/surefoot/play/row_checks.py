@@ -60,8 +60,10 @@ class RowChecks:
     def _act(self, memory: Tensor) -> Tensor:
         return numbers_of(self.policy.act(memory), self.policy.spaces.n_actions)
 
-    def _remember_and_act(self, memory: Tensor, seen: Tensor, action: Tensor | None, fresh: Tensor | None) -> Tensor:
-        after = self.policy.memory.advance(memory, seen, action, fresh)
+    def _remember_and_act(
+        self, memory: Tensor, seen: Tensor, action: Tensor | None, episode_start: Tensor | None
+    ) -> Tensor:
+        after = self.policy.memory.advance(memory, seen, action, episode_start)
         return _join_columns(self._act(after), after)
 
 

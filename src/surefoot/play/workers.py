@@ -61,7 +61,7 @@ class Workers(Protocol):
     def describe(self) -> int | str:
         """Return what a run's notes say of the workers."""
 
-    def at_a_time(self, gpu: float) -> int:
+    def n_parallel(self, gpu: float) -> int:
         """Return how many blocks they run at a time that need this share of a GPU."""
 
 
@@ -86,7 +86,7 @@ class Processes:
         """Return their number."""
         return self.n
 
-    def at_a_time(self, gpu: float) -> int:
+    def n_parallel(self, gpu: float) -> int:
         """Return their number, one where a block fills the GPU."""
         return 1 if gpu >= 1 else self.n
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from surefoot.agents.files import list_agents
 from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import as_policy, needs_spaces
-from surefoot.compute import processor
+from surefoot.compute import processor_kind
 from surefoot.errors import InputError, NotAllowedError
 from surefoot.noise import Noise
 from surefoot.play.environments import inspect
@@ -154,7 +154,7 @@ def replay(
     They are rerun in new processes, in which the environment has run nothing before: what an environment or an agent
     keeps from one block to the next then shows. Only on a GPU a task of ours, which keeps nothing, runs in this one.
     """
-    wrong, where = [], processor(plan.device)
+    wrong, where = [], processor_kind(plan.device)
     if isinstance(workers, int | Processes):
         n = workers if isinstance(workers, int) else workers.n
         own = bool(plan.gpu_share) and plan.task.name in TASKS

@@ -12,10 +12,12 @@ from torch import Tensor
 class BatchEnv(Protocol):
     """Copies of one environment. Rows are those that still run; episodes are never cut short.
 
-    ``patience``  in how many steps the loop looks for finished rows; above 1 only where stepping them is harmless
+    Attributes:
+        done_check_interval: In how many steps the loop looks for finished rows; above 1 only where stepping them is
+            harmless.
     """
 
-    patience: int
+    done_check_interval: int
 
     def reset(self) -> Tensor:
         """Start every row and return the observations, float32 or, if the environment's are, float64."""

@@ -16,7 +16,7 @@ from surefoot.play.streams import Stream
 class CartPole:
     """Gymnasium's CartPole with a step limit, as tensors: float64 state, float32 observations, reward 1 a step."""
 
-    patience = 8
+    done_check_interval = 8
     gravity = 9.8
     pole_mass = 0.1
     total_mass = 1.1

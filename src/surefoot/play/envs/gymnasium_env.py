@@ -25,7 +25,7 @@ class Gymnasium:
     their own would run the same episodes in every process; so these streams are seeded too, and put back at the end.
     """
 
-    patience = 1
+    done_check_interval = 1
 
     def __init__(
         self,

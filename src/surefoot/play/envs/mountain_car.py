@@ -19,7 +19,7 @@ HIGH = (0.6, 0.07)
 class MountainCar:
     """Gymnasium's MountainCarContinuous as tensors, in its own precision: float32, but for an episode's first step."""
 
-    patience = 8
+    done_check_interval = 8
     power = 0.0015
     pull = 0.0025
     goal = 0.45

@@ -24,7 +24,7 @@ class Atari:
     """
 
     # A row that is over would use its environment's random numbers if it were stepped further.
-    patience = 1
+    done_check_interval = 1
 
     def __init__(
         self,
