@@ -111,15 +111,15 @@ class Timed:
         self.clock = self.clock + 1
         return self._observe(), self.pay(actions, self.clock, self.length).double(), self.clock >= self.length
 
-    def restart(self, rows: Tensor) -> Tensor:
+    def restart_rows(self, rows: Tensor) -> Tensor:
         self.length = torch.where(rows, self.draw(len(self.length), self.stream), self.length)
         self.clock = self.clock.masked_fill(rows, 0)
         return self._observe()[rows]
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         self.length, self.clock = self.length[rows], self.clock[rows]
 
-    def state(self) -> Tensor:
+    def read_state(self) -> Tensor:
         return torch.stack((self.clock, self.length), dim=1)
 
     def close(self) -> None:

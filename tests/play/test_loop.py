@@ -146,7 +146,7 @@ class LeakyChannel(Channel):
         noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.sigmas)
         noise = noise if self.env is None else noise[self.env]
         self.ledger.noise = noise
-        return observation + self.ledger.admit(observation, rows) + noise
+        return observation + self.ledger.admit_perturbation(observation, rows) + noise
 
 
 def test_who_waits_for_the_noise_gains_nothing():
@@ -175,7 +175,7 @@ def test_greed_is_clipped():
 
 def test_planted_ledger_without_clipping_is_caught(monkeypatch):
     def unclipped(self, proposal, left, dtype):
-        return proposal.to(dtype), self._sizes(proposal) ** 2
+        return proposal.to(dtype), self._perturbation_norms(proposal) ** 2
 
     monkeypatch.setattr(Ledger, "_clip_to_budget", unclipped)
     played = worst_case(Spy(ten_times_too_much), SIGMA)
@@ -305,7 +305,7 @@ def first_finished(slots, count, seed):
     while len(found) < count:
         over = game.step(torch.zeros(slots))[2]
         found += game.clock[over].tolist()
-        game.restart(over)
+        game.restart_rows(over)
     return np.array(found[:count])
 
 
@@ -334,7 +334,7 @@ class _BySlot(Timed):
             len(lengths), stream, draw=listed(lengths), pay=pay_steps, done_check_interval=done_check_interval
         )
 
-    def restart(self, rows):
+    def restart_rows(self, rows):
         self.clock = self.clock.masked_fill(rows, 0)
         return self._observe()[rows]
 

@@ -170,7 +170,7 @@ def forgets(self, memory, seen, action=None, episode_start=None, *, honest=Recur
 @pytest.mark.parametrize("planted", [not_reset, last_action_not_reset, next_row, forgets])
 def test_planted_errors_are_noticed_by_that_comparison(planted, monkeypatch):
     monkeypatch.setattr(Recurrent, "advance", planted)
-    monkeypatch.setattr(RowChecks, "due", lambda self: False)  # which notices a memory of other rows too
+    monkeypatch.setattr(RowChecks, "is_due", lambda self: False)  # which notices a memory of other rows too
     assert gap(*POLICIES["gru, clipped"], 1) > 1e-2
 
 

@@ -67,7 +67,7 @@ class AdaptivePGD(Described):
                 anywhere = direction * expand_rows(radius.to(clean.dtype), clean)
                 start = torch.where(expand_rows(won, clean), start, anywhere)
             longest = self._climb_to_target(batch, clean, target, radius, start)
-            found = self._shorten(batch, clean, longest, target)
+            found = self._shorten_perturbation(batch, clean, longest, target)
             wins = batch.share_choosing(clean + found, target) >= self.certainty
             shortest[wins] = found[wins]
             won = won | wins
@@ -86,7 +86,7 @@ class AdaptivePGD(Described):
 
         return climb(log_probability, start, radius, self.iterations)
 
-    def _shorten(self, batch: VictimBatch, clean: Tensor, offset: Tensor, target: Tensor) -> Tensor:
+    def _shorten_perturbation(self, batch: VictimBatch, clean: Tensor, offset: Tensor, target: Tensor) -> Tensor:
         """Bisect along the perturbation for the shortest length that still wins often enough, to save budget."""
         low = torch.zeros(len(target), device=offset.device)
         high = torch.ones(len(target), device=offset.device)

@@ -265,10 +265,10 @@ class VictimBatch:
         """
         if self.probes is not None and reach is not None:
 
-            def likely(at: Tensor) -> Tensor:
+            def log_likelihood(at: Tensor) -> Tensor:
                 return torch.log_softmax(self.values(at).double(), dim=1).gather(1, actions.unsqueeze(1)).squeeze(1)
 
-            return self.values(moved), self._estimate_gradient(likely, moved, reach)
+            return self.values(moved), self._estimate_gradient(log_likelihood, moved, reach)
         # Half precision may overflow: rows in which it did are computed again with a smaller scale.
         scale = self.scale()
         values, gradient = self.scaled_gradient(moved, actions, scale)

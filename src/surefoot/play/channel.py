@@ -122,7 +122,7 @@ class Channel:
         if self.ledger is not None:
             # The attacker speaks before the noise of this step is drawn: the lemma needs that order.
             assert rows is not None
-            seen = observation.double() + self.ledger.admit(observation.float(), rows)
+            seen = observation.double() + self.ledger.admit_perturbation(observation.float(), rows)
         if self.noise.sigma == 0:
             return seen.float()
         # Drawn for every environment, finished or not, so that a row's noise does not depend on its neighbors' fate.
@@ -147,16 +147,16 @@ class Channel:
             raise InputError("the environment returned an observation that is not finite")
         self.noise.check_observed(largest)
 
-    def restart(self, rows: Tensor) -> None:
+    def restart_rows(self, rows: Tensor) -> None:
         """Give the rows marked in ``rows`` a full budget: a new episode begins."""
         if self.ledger is not None:
-            self.ledger.restart(rows)
+            self.ledger.restart_rows(rows)
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Forget all rows but these."""
         self.env = rows if self.env is None else self.env[rows]
         if self.ledger is not None:
-            self.ledger.keep(rows)
+            self.ledger.keep_rows(rows)
 
 
 class Ledger:
@@ -211,7 +211,7 @@ class Ledger:
         """The l2 norm of all perturbations of each row so far."""
         return self.used_squared.sqrt()
 
-    def admit(self, observation: Tensor, rows: Rows) -> Tensor:
+    def admit_perturbation(self, observation: Tensor, rows: Rows) -> Tensor:
         """Ask the attacker, clip its answer, book it, and return what is let through."""
         budget_left = self.budget_left
         view = View(
@@ -244,30 +244,30 @@ class Ledger:
         """
         if self.unit is not None:
             proposal = torch.where(self.unit > 0, proposal, 0.0)  # what has no noise is out of the attacker's reach
-        size = self._sizes(proposal)
+        size = self._perturbation_norms(proposal)
         scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
         offset = (proposal * expand_rows(scale, proposal)).to(dtype)
-        over = self.used_squared + self._sizes(offset) ** 2 > self.budget**2
+        over = self.used_squared + self._perturbation_norms(offset) ** 2 > self.budget**2
         shorter = (offset.double() * (1 - 2e-7)).to(dtype)
         offset = torch.where(expand_rows(over, offset), shorter, offset)
-        squared = self._sizes(offset) ** 2
+        squared = self._perturbation_norms(offset) ** 2
         over = self.used_squared + squared > self.budget**2
         return offset.masked_fill(expand_rows(over, offset), 0.0), squared.masked_fill(over, 0.0)
 
-    def _sizes(self, offset: Tensor) -> Tensor:
+    def _perturbation_norms(self, offset: Tensor) -> Tensor:
         """Return the l2 norms; where the noise differs from feature to feature, in units of the least."""
         if self.unit is None:
             return row_norms(offset)
         return row_norms(offset.double() / torch.where(self.unit > 0, self.unit, 1.0))
 
-    def restart(self, rows: Tensor) -> None:
+    def restart_rows(self, rows: Tensor) -> None:
         """Start a new episode on the rows marked."""
         self.used_squared = self.used_squared.masked_fill(rows, 0.0)
         self.noise[rows] = 0.0
         self.last_perturbation[rows] = 0.0
         self.clean = self.clean.masked_fill(expand_rows(rows, self.clean), 0.0)
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Forget all rows but these."""
         self.used_squared = self.used_squared[rows]
         self.noise = self.noise[rows]

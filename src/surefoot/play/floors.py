@@ -56,13 +56,13 @@ class Rules:
 
     def limits(self, max_steps: int, gamma: float | None = None) -> tuple[float | None, float | None]:
         """Return floor and ceiling of the return, or of the discounted return, of at most ``max_steps`` steps."""
-        return self._limits(max_steps, gamma, _with_room)
+        return self._limits_with(max_steps, gamma, _with_room)
 
     def tightest(self, max_steps: int, gamma: float | None = None) -> tuple[float | None, float | None]:
         """Return the same without room for the rounding of sums: whoever states more than this has no proof."""
-        return self._limits(max_steps, gamma, _without_room)
+        return self._limits_with(max_steps, gamma, _without_room)
 
-    def _limits(
+    def _limits_with(
         self, max_steps: int, gamma: float | None, bound_above: Callable[[float, bool], float]
     ) -> tuple[float | None, float | None]:
         steps = float(max_steps) if gamma is None else discounted_steps(gamma, max_steps)
@@ -214,7 +214,7 @@ def known_rules(environment: gymnasium.Env[Any, Any], *transparent: type) -> Rul
         if kind == gymnasium.registry[spec.id].entry_point:
             rules = KNOWN[spec.id]
     for arguments in reversed(clips):  # the innermost comes first
-        rules = _clipped(rules, arguments)
+        rules = _clip_rules(rules, arguments)
     return rules
 
 
@@ -246,7 +246,7 @@ def named_rules(
         if kind is None:
             return None
         if kind not in TRANSPARENT:
-            rules = _clipped(rules, parse_wrapper(text)[1])
+            rules = _clip_rules(rules, parse_wrapper(text)[1])
     return rules
 
 
@@ -255,15 +255,15 @@ def _is_registered(name: str, arguments: Mapping[str, Any]) -> bool:
     registered = gymnasium.registry.get(name)
     if name not in KNOWN or registered is None or not str(registered.entry_point).startswith("gymnasium.envs."):
         return False
-    return _plain({**registered.kwargs, **arguments}) == _plain(registered.kwargs)
+    return _without_rendering({**registered.kwargs, **arguments}) == _without_rendering(registered.kwargs)
 
 
-def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _without_rendering(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that an environment is made with; rendering changes nothing."""
     return {name: value for name, value in arguments.items() if name != "render_mode"}
 
 
-def _clipped(rules: Rules | None, arguments: Mapping[str, Any]) -> Rules | None:
+def _clip_rules(rules: Rules | None, arguments: Mapping[str, Any]) -> Rules | None:
     """Return the rules behind ClipReward; None where its ends are rounded.
 
     Rewards of 32 bits are clipped to the ends as 32 bits have them: -0.1 becomes a little less.
@@ -278,7 +278,7 @@ def _clipped(rules: Rules | None, arguments: Mapping[str, Any]) -> Rules | None:
     most = min(max(_number_or(most, math.inf), low), high)
     return Rules(
         # An episode may be short, so that 0 is among what a step adds.
-        step=(_finite(min(least, 0.0)), _finite(max(most, 0.0))),
+        step=(_finite_or_none(min(least, 0.0)), _finite_or_none(max(most, 0.0))),
         proof=f"every reward is clipped to [{low:g}, {high:g}] (`ClipReward`)",
     )
 
@@ -287,7 +287,7 @@ def _number_or(end: float | None, other: float) -> float:
     return other if end is None else float(end)
 
 
-def _finite(end: float) -> float | None:
+def _finite_or_none(end: float) -> float | None:
     return end if math.isfinite(end) else None
 
 

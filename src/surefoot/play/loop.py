@@ -74,7 +74,7 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
         try:
             loop = BlockLoop(plan=plan, env=env, channel=channel, count=count)
             with own:
-                loop.run(first, watch, Meter(index))
+                loop.run_episodes(first, watch, Meter(index))
             channel.check(loop.largest)
         finally:
             env.close()
@@ -149,7 +149,7 @@ class BlockLoop:
         # An attacker must not spend on episodes that are over, and some environments cannot step them.
         self.done_check_interval = env.done_check_interval if channel.ledger is None else 1
 
-    def run(self, first: int, watch: Watch | None = None, meter: Meter | None = None) -> None:
+    def run_episodes(self, first: int, watch: Watch | None = None, meter: Meter | None = None) -> None:
         """Run to the end of the last episode; ``table`` then has returns, lengths and budgets used per episode."""
         observation = self.env.reset()
         self.memory = self.recall.empty(observation.float())
@@ -171,8 +171,8 @@ class BlockLoop:
             self.memory = self.recall.advance(*before)
             self.episode_start = None
             action = self.policy.act(self.memory, self.steps)
-            if row_checks.due():
-                row_checks.check(before, self.memory, action)
+            if row_checks.is_due():
+                row_checks.check_step(before, self.memory, action)
             del before  # memory to be used again
             observation, reward, over = self.env.step(action)
             # An environment that has no episode left to run may be stepped on: its rewards count for nothing.
@@ -183,8 +183,8 @@ class BlockLoop:
             # Asking whether episodes are over makes a GPU wait, too.
             if n_steps % self.done_check_interval == 0 and not bool(self.alive.all()):
                 observation, action = self._finish_and_restart(observation, action)
-            if meter is not None and meter.due:
-                meter.write(self._episodes_done())
+            if meter is not None and meter.is_due:
+                meter.write_episodes(self._episodes_done())
 
     def _episodes_done(self) -> float:
         """Return how many episodes are done, those that are not over by their share of the most steps."""
@@ -198,7 +198,7 @@ class BlockLoop:
             gamma = torch.tensor(self.gamma, dtype=torch.float64, device=reward.device)
             self.total += reward * torch.pow(gamma, self.steps)
         if self.reward_sums is not None:
-            self.reward_sums.add(self.steps, reward)
+            self.reward_sums.add_rewards(self.steps, reward)
 
     def _finish_and_restart(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Book finished episodes, start the next ones of their environments, drop those that have none."""
@@ -207,8 +207,8 @@ class BlockLoop:
         again = over & (self.number + (self.turn + 1) * self.n_envs < self.count)
         if bool(again.any()):
             observation = observation.clone()
-            observation[again] = self.env.restart(again)
-            self.channel.restart(again)
+            observation[again] = self.env.restart_rows(again)
+            self.channel.restart_rows(again)
             if self.channel.ledger is not None:
                 # A view of a first step shows nothing of the environment's episode before.
                 action = action.clone()
@@ -239,8 +239,8 @@ class BlockLoop:
             self.table[2, episode] = self.channel.ledger.budget_used[over]
 
     def _keep_rows(self, rows: Tensor) -> None:
-        self.env.keep(rows)
-        self.channel.keep(rows)
+        self.env.keep_rows(rows)
+        self.channel.keep_rows(rows)
         self.number = self.number[rows]
         self.turn = self.turn[rows]
         self.steps = self.steps[rows]
@@ -255,7 +255,7 @@ class BlockLoop:
             episode=first + self.number + self.turn * self.n_envs,
             step=self.steps,
             episode_start=self.episode_start,
-            state=self.env.state(),
+            state=self.env.read_state(),
             memory=self.memory,
             action=action,
         )
@@ -273,7 +273,7 @@ class RewardSums:
         self.low, self.high = limits
         self.sums = torch.zeros(max_steps, dtype=torch.float64)
 
-    def add(self, steps: Tensor, rewards: Tensor) -> None:
+    def add_rewards(self, steps: Tensor, rewards: Tensor) -> None:
         """Book the rewards of one step of every row; reject what is outside of the limits."""
         if bool(((rewards < self.low) | (rewards > self.high)).any()):
             wrong = f"got one between {float(rewards.min()):g} and {float(rewards.max()):g}"

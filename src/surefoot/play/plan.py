@@ -87,15 +87,15 @@ class Plan:
     @property
     def block_envs(self) -> int:
         """How many environments of a block run in parallel."""
-        return self.n_envs or self._blocks[0]
+        return self.n_envs or self._default_blocks[0]
 
     @property
     def block_size(self) -> int:
         """How many episodes a block has."""
-        return self.block_envs * (self.episodes_per_env or self._blocks[1])
+        return self.block_envs * (self.episodes_per_env or self._default_blocks[1])
 
     @property
-    def _blocks(self) -> tuple[int, int]:
+    def _default_blocks(self) -> tuple[int, int]:
         recurrent = isinstance(self.policy.memory, Recurrent)
         return self.task.blocks.on(torch.device(self.device), recurrent=recurrent)
 

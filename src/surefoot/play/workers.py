@@ -111,14 +111,16 @@ class Processes:
         executor = ProcessPoolExecutor(
             workers,
             mp_context=multiprocessing.get_context("fork" if can_fork() and not gpu else "spawn"),
-            initializer=_begin,
+            initializer=_begin_worker,
             initargs=(work, plan, os.getpid()),
         )
         crew = executor._processes  # a table that the executor forgets when it is broken, and this keeps
         try:
-            in_flight = InFlight[int, Result](lambda index: _submit(executor, index))
+            in_flight = InFlight[int, Result](lambda index: _submit_block(executor, index))
             # Two blocks per worker in flight, so that no worker waits and little is lost when the run is stopped.
-            yield from ((index, future.result()) for index, future in in_flight.over(indices, lambda: 2 * workers))
+            yield from (
+                (index, future.result()) for index, future in in_flight.yield_finished(indices, lambda: 2 * workers)
+            )
         except BrokenProcessPool as error:
             raise DeadWorkerError(_end_of(crew.values())) from error
         except pickle.PicklingError as error:
@@ -179,12 +181,12 @@ class InFlight(Generic[Key, Result]):
         self._completed: SimpleQueue[tuple[Key, Future[Result]]] = SimpleQueue()
         self._count = 0
 
-    def start(self, key: Key) -> None:
+    def start_key(self, key: Key) -> None:
         """Begin one result."""
         self._count += 1
         self._submit(key).add_done_callback(lambda future: self._completed.put((key, future)))
 
-    def over(self, keys: Iterable[Key], capacity: Callable[[], int]) -> Iterator[tuple[Key, Future[Result]]]:
+    def yield_finished(self, keys: Iterable[Key], capacity: Callable[[], int]) -> Iterator[tuple[Key, Future[Result]]]:
         """Yield every key with its finished future.
 
         Args:
@@ -196,7 +198,7 @@ class InFlight(Generic[Key, Result]):
             # Asked even where nothing waits to be begun: it raises where nothing could be run any more.
             most = capacity()
             while waiting and self._count < most:
-                self.start(waiting.popleft())
+                self.start_key(waiting.popleft())
             if not self._count:
                 continue
             try:
@@ -212,14 +214,14 @@ def as_workers(workers: int | Workers) -> Workers:
     return Processes(workers) if isinstance(workers, int) else workers
 
 
-def _submit(executor: ProcessPoolExecutor, index: int) -> Future[Any]:
+def _submit_block(executor: ProcessPoolExecutor, index: int) -> Future[Any]:
     with warnings.catch_warnings():
         # Python 3.12 warns when a process with threads forks; the workers touch none of their locks.
         warnings.filterwarnings("ignore", r"This process .* is multi-threaded", DeprecationWarning)
-        return executor.submit(_work, index)
+        return executor.submit(_run_job, index)
 
 
-def _begin(work: Callable[[Any, int], Any], plan: Any, parent: int) -> None:
+def _begin_worker(work: Callable[[Any, int], Any], plan: Any, parent: int) -> None:
     global _job  # noqa: PLW0603 - one job per worker process, set once at its start
     _job = (work, plan)
     # Ctrl-C reaches the whole group: the parent decides, workers only obey it.
@@ -233,7 +235,7 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _work(index: int) -> Any:
+def _run_job(index: int) -> Any:
     assert _job is not None
     work, plan = _job
     try:

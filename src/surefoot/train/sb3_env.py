@@ -71,7 +71,7 @@ class NoisyAndClean(VecEnv):
         if bool(over.any()):
             # A new episode's first observation follows at once, as SB3 expects.
             observation = observation.clone()
-            observation[over] = self.env.restart(over)
+            observation[over] = self.env.restart_rows(over)
             self.steps[over] = 0
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         return self._make_observation(observation, over), reward.float().numpy(), over.numpy(), infos

@@ -27,15 +27,15 @@ class BatchEnv(Protocol):
         """Advance every row; return observations, rewards (float64) and which rows are over."""
         ...
 
-    def restart(self, rows: Tensor) -> Tensor:
+    def restart_rows(self, rows: Tensor) -> Tensor:
         """Start a new episode on the rows marked and return their observations."""
         ...
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         ...
 
-    def state(self) -> Tensor | None:
+    def read_state(self) -> Tensor | None:
         """Return the simulator's state per row, where there is one to show."""
         ...
 
@@ -56,16 +56,16 @@ class Clock:
         """Steps per row."""
         return self.now - self.began
 
-    def tick(self, over: Tensor, max_steps: int) -> Tensor:
+    def count_step(self, over: Tensor, max_steps: int) -> Tensor:
         """Count one step; return which rows are over, by themselves or because they have run for ``max_steps``."""
         self.now += 1
         return over if self.now < max_steps else over | (self.steps >= max_steps)
 
-    def restart(self, rows: Tensor) -> None:
+    def restart_rows(self, rows: Tensor) -> None:
         """Begin again on the marked rows."""
         self.began = self.began.masked_fill(rows, self.now)
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.began = self.began[rows]
 
@@ -82,14 +82,14 @@ class Starts:
         self.slot = torch.arange(len(self.drawn[0]), device=self.drawn[0].device)
         self.turn = torch.zeros_like(self.slot)
 
-    def again(self, rows: Tensor) -> Tensor:
+    def next_starts(self, rows: Tensor) -> Tensor:
         """Move to the next start of the rows marked; return the present start of every row."""
         self.turn = self.turn + rows
         while len(self.drawn) <= int(self.turn.max()):
             self.drawn.append(self.draw())
         return torch.stack(self.drawn)[self.turn, self.slot]
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.slot = self.slot[rows]
         self.turn = self.turn[rows]

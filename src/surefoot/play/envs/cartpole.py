@@ -43,7 +43,7 @@ class CartPole:
         self.variables = self.starts.drawn[0].T.contiguous()
         self.rewards = torch.ones_like(self.variables[0])
         self.clock = Clock(self.n_envs, self.stream.device)
-        return self._observe()
+        return self._make_observation()
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Advance by one tick of explicit Euler, with the roundings of Gymnasium: nothing is reordered or fused.
@@ -62,29 +62,29 @@ class CartPole:
         linear = push.sub_(cosine.mul_(lever * angular).div_(self.total_mass))
         self.variables = torch.stack((speed, linear, spin, angular)).mul_(self.tick).add_(self.variables)
         off_track, tilted = (self.variables[::2].abs() > self.limits).unbind()
-        return self._observe(), self.rewards, self.clock.tick(off_track | tilted, self.max_steps)
+        return self._make_observation(), self.rewards, self.clock.count_step(off_track | tilted, self.max_steps)
 
-    def restart(self, rows: Tensor) -> Tensor:
+    def restart_rows(self, rows: Tensor) -> Tensor:
         """Start new episodes on the marked rows."""
-        self.variables = torch.where(rows, self.starts.again(rows).T, self.variables)
-        self.clock.restart(rows)
-        return self._observe()[rows]
+        self.variables = torch.where(rows, self.starts.next_starts(rows).T, self.variables)
+        self.clock.restart_rows(rows)
+        return self._make_observation()[rows]
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.variables = self.variables[:, rows]
         self.rewards = self.rewards[rows]
-        self.clock.keep(rows)
-        self.starts.keep(rows)
+        self.clock.keep_rows(rows)
+        self.starts.keep_rows(rows)
 
-    def state(self) -> Tensor:
+    def read_state(self) -> Tensor:
         """Return position, speed, angle and angular speed per row."""
         return self.variables.T
 
     def close(self) -> None:
         """Nothing to release."""
 
-    def _observe(self) -> Tensor:
+    def _make_observation(self) -> Tensor:
         return self.variables.T.to(torch.float32, memory_format=torch.contiguous_format)
 
 

@@ -41,17 +41,17 @@ class Part:
         return spaces.flatdim(self.space)
 
     @property
-    def kind(self) -> type[np.float32 | np.float64]:
+    def number_type(self) -> type[np.float32 | np.float64]:
         """The type of its numbers in the vector."""
         return np.float64 if self.space.dtype == np.float64 else np.float32
 
-    def flat(self, observation: Any) -> NDArray[np.float32 | np.float64]:
+    def flatten_part(self, observation: Any) -> NDArray[np.float32 | np.float64]:
         """Return its numbers in an observation."""
         value = observation
         for key in self.path:
             value = value[key]
-        numbers = np.asarray(spaces.flatten(self.space, value), dtype=self.kind)
-        return numbers if self.unit == 1 else numbers / self.kind(self.unit)
+        numbers = np.asarray(spaces.flatten(self.space, value), dtype=self.number_type)
+        return numbers if self.unit == 1 else numbers / self.number_type(self.unit)
 
 
 def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = ()) -> Iterator[Part]:
@@ -90,12 +90,12 @@ class FlatObservation(gymnasium.ObservationWrapper[NDArray[np.float32 | np.float
     def __init__(self, env: gymnasium.Env[Any, Any], parts: tuple[Part, ...]) -> None:
         super().__init__(env)
         self.parts = parts
-        kind = np.result_type(*(part.kind for part in parts))
+        kind = np.result_type(*(part.number_type for part in parts))
         self.observation_space = spaces.Box(-np.inf, np.inf, (sum(part.size for part in parts),), kind.type)
 
     def observation(self, observation: Any) -> NDArray[np.float32 | np.float64]:
         """Return the parts one after the other."""
-        return np.concatenate([part.flat(observation) for part in self.parts])
+        return np.concatenate([part.flatten_part(observation) for part in self.parts])
 
 
 class FlatAction(gymnasium.ActionWrapper[Any, Any, Any]):
@@ -121,7 +121,7 @@ def factors_of(space: spaces.Space[Any]) -> tuple[int, ...] | None:
     return (2,) * prod(space.shape) if isinstance(space, spaces.MultiBinary) else None
 
 
-def flattened(name: str, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+def flatten_env(name: str, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """Return the environment with Box observations and with Box or Discrete actions, or say why that cannot be."""
     parts = tuple(parts_of(name, environment.observation_space))
     if not isinstance(environment.observation_space, spaces.Box):

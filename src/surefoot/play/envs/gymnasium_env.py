@@ -61,8 +61,8 @@ class Gymnasium:
     def reset(self) -> Tensor:
         """Start every environment with its own seed."""
         pairs = zip(self.environments, self.seeds, strict=True)
-        with self._working("reset"):
-            return self._observe([environment.reset(seed=seed)[0] for environment, seed in pairs])
+        with self._report_failures("reset"):
+            return self._make_observation([environment.reset(seed=seed)[0] for environment, seed in pairs])
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Step every row's environment."""
@@ -73,19 +73,19 @@ class Gymnasium:
             moves = list(chosen.reshape(len(chosen), *self.action_shape).astype(self.action_type))
             if not np.isfinite(chosen).all():
                 raise InputError("the agent chose an action that is not finite; check its weights or its function")
-        with self._working("step"):
+        with self._report_failures("step"):
             results = [environment.step(move) for environment, move in zip(self.environments, moves, strict=True)]
-            rewards = torch.tensor(self._paid(results), dtype=torch.float64, device=self.device)
+            rewards = torch.tensor(self._checked_rewards(results), dtype=torch.float64, device=self.device)
             over = torch.tensor([bool(result[2] or result[3]) for result in results], device=self.device)
-            return self._observe([result[0] for result in results]), rewards, over
+            return self._make_observation([result[0] for result in results]), rewards, over
 
-    def restart(self, rows: Tensor) -> Tensor:
+    def restart_rows(self, rows: Tensor) -> Tensor:
         """Start new episodes on the marked rows, unseeded."""
         marked = rows.cpu().nonzero().flatten().tolist()
-        with self._working("reset"):
-            return self._observe([self.environments[row].reset()[0] for row in marked])
+        with self._report_failures("reset"):
+            return self._make_observation([self.environments[row].reset()[0] for row in marked])
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Close and drop all environments but these."""
         kept = set(rows.cpu().tolist())
         for row, environment in enumerate(self.environments):
@@ -93,7 +93,7 @@ class Gymnasium:
                 environment.close()
         self.environments = [self.environments[row] for row in sorted(kept)]
 
-    def state(self) -> None:
+    def read_state(self) -> None:
         """No common notion of state."""
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class Gymnasium:
         self.environments = []
         set_global_streams(self.outside)
 
-    def _paid(self, results: Sequence[Any]) -> list[float]:
+    def _checked_rewards(self, results: Sequence[Any]) -> list[float]:
         """Return the rewards; one outside of the range that was given proves the range wrong."""
         rewards = [float(result[1]) for result in results]
         if self.reward_range is not None:
@@ -116,7 +116,7 @@ class Gymnasium:
         return rewards
 
     @contextmanager
-    def _working(self, what: str) -> Iterator[None]:
+    def _report_failures(self, what: str) -> Iterator[None]:
         """Report an exception of the environment as what it is: neither an error of ours nor a result."""
         try:
             yield
@@ -128,7 +128,7 @@ class Gymnasium:
             name = type(self.environments[0].unwrapped).__name__
             raise InputError(f"the environment {name} failed in {what}: {type(error).__name__}: {error}") from error
 
-    def _observe(self, observations: Sequence[NDArray[Any]]) -> Tensor:
+    def _make_observation(self, observations: Sequence[NDArray[Any]]) -> Tensor:
         shapes = {np.shape(observation) for observation in observations} - {self.shape}
         if shapes:  # which might fit to others by repetition
             raise InputError(f"the environment returned an observation of shape {shapes.pop()}, expected {self.shape}")

@@ -26,7 +26,7 @@ from surefoot.agents.imported import attribute, called, imported
 from surefoot.episodes import MOST_STEPS
 from surefoot.errors import InputError
 from surefoot.files import MOST_ARRAYS, check_size
-from surefoot.play.envs.flat import flattened
+from surefoot.play.envs.flat import flatten_env
 
 # What registers the environments that published agents are trained on, besides Gymnasium.
 PACKAGES = {
@@ -105,7 +105,7 @@ class Source:
     @property
     def name(self) -> str:
         """What it is called in records."""
-        return self.maker.id if isinstance(self.maker, EnvSpec) else _name(self.maker)
+        return self.maker.id if isinstance(self.maker, EnvSpec) else _name_of(self.maker)
 
     @property
     def title(self) -> str:
@@ -126,7 +126,7 @@ class Source:
             "env_kwargs": self._all_kwargs,
             "env_files": self.files,
             "env_modules": list(self.modules),
-            "wrappers": inner + [_name(one) for one in self.wrappers],
+            "wrappers": inner + [_name_of(one) for one in self.wrappers],
         }
         return {key: value for key, value in found.items() if value}
 
@@ -135,8 +135,8 @@ class Source:
         for module in self.modules:
             imported(module)
         for wrapper in self.wrappers:
-            _wrapper(wrapper)
-        maker = _factory(self.maker) if isinstance(self.maker, str) else self.maker
+            _load_wrapper(wrapper)
+        maker = _load_factory(self.maker) if isinstance(self.maker, str) else self.maker
         spec = gymnasium.registry.get(maker) if isinstance(maker, str) else maker
         if isinstance(spec, EnvSpec) and isinstance(spec.entry_point, str):
             imported(spec.entry_point.partition(":")[0])
@@ -154,23 +154,23 @@ class Source:
         """Make one environment, with vectors for structured observations and numbers for structured actions."""
         for module in self.modules:
             imported(module)
-        environment = self._made()
+        environment = self._make_env()
         if not isinstance(environment, gymnasium.Env):
             raise InputError(
                 f"{self.name} made a {type(environment).__name__}, expected a gymnasium.Env (one environment, not a "
                 "vector of them)"
             )
         for wrapper in self.wrappers:
-            environment = called(_name(wrapper), _wrapper(wrapper), environment)
+            environment = called(_name_of(wrapper), _load_wrapper(wrapper), environment)
         _refuse_learners(environment)
         steps = self.max_steps
         if steps is not None and isinstance(environment, gymnasium.Env) and not _is_cut(environment, steps):
             # Outside of everything: a wrapper may let an episode go on that a limit inside has ended.
             environment = gymnasium.wrappers.TimeLimit(environment, steps)
-        return flattened(self.name, environment)
+        return flatten_env(self.name, environment)
 
-    def _made(self) -> Any:
-        factory = _factory(self.maker) if isinstance(self.maker, str) else self.maker
+    def _make_env(self) -> Any:
+        factory = _load_factory(self.maker) if isinstance(self.maker, str) else self.maker
         if callable(factory):
             return called(self.name, factory, **self.kwargs)
         assert isinstance(factory, str | EnvSpec)
@@ -179,8 +179,8 @@ class Source:
             return gymnasium.make(factory, max_episode_steps=self.max_steps, **self.kwargs)
         except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
             reason = str(error).strip().splitlines()[0].rstrip(".")
-            today = successor(self.name)
-            way = _elsewhere(self.name)
+            today = find_successor(self.name)
+            way = _installation_hint(self.name)
             if today is not None:
                 way = f"its successor is {today}: give env='{today}'"
             raise InputError(f"Gymnasium cannot make the environment {self.name!r}: {reason}; {way}") from error
@@ -193,7 +193,7 @@ class Source:
 def _hashed_files(arguments: Any) -> dict[str, str]:
     """Return the hashes of the files that texts in the arguments of an environment name."""
     found = {}
-    for text in _texts(arguments):
+    for text in _yield_texts(arguments):
         place = os.path.expanduser(text)  # noqa: PTH111 - a text may be no path at all
         if not os.path.lexists(place):
             continue
@@ -212,16 +212,16 @@ def _hashed_files(arguments: Any) -> dict[str, str]:
     return found
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _yield_texts(value: Any) -> Iterator[str]:
     """Yield all texts in nested arguments."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for part in value.values():
-            yield from _texts(part)
+            yield from _yield_texts(part)
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from _texts(part)
+            yield from _yield_texts(part)
 
 
 def _quiet_mujoco(environment: str | EnvSpec) -> None:
@@ -291,7 +291,7 @@ def parse_wrapper(text: str) -> tuple[str, dict[str, Any]]:
     return name, kwargs
 
 
-def _wrapper(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _load_wrapper(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
     if not isinstance(given, str):
         return given
     name, kwargs = parse_wrapper(given)
@@ -302,7 +302,7 @@ def _wrapper(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
     return partial(found, **kwargs)
 
 
-def _factory(text: str) -> Any:
+def _load_factory(text: str) -> Any:
     """Return the class or function that ``module:name`` means; the text itself where it is an ID, or names none."""
     module, colon, name = text.partition(":")
     if not colon:
@@ -320,7 +320,7 @@ def _factory(text: str) -> Any:
     return found if callable(found) else text
 
 
-def _elsewhere(name: str) -> str:
+def _installation_hint(name: str) -> str:
     """Return how to make an environment that Gymnasium does not have itself."""
     for pattern, module in PACKAGES.items():
         if re.search(pattern, name):
@@ -330,16 +330,16 @@ def _elsewhere(name: str) -> str:
     return "if a package registers it, import that with env_modules=, or give env='module:factory'"
 
 
-def _name(maker: object) -> str:
+def _name_of(maker: object) -> str:
     if isinstance(maker, str):
         return maker
     if isinstance(maker, partial):
-        return f"{_name(maker.func)}{maker.args}{maker.keywords}"
+        return f"{_name_of(maker.func)}{maker.args}{maker.keywords}"
     module = getattr(maker, "__module__", type(maker).__module__)
     return f"{module}:{getattr(maker, '__qualname__', type(maker).__qualname__)}"
 
 
-def successor(name: str) -> str | None:
+def find_successor(name: str) -> str | None:
     """Return the next version of an environment that can be made, if there is one."""
     base, _, version = name.rpartition("-v")
     if not version.isdecimal():
