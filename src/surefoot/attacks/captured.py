@@ -112,9 +112,11 @@ class Climb:
             (self.limit, self.attack.tries(left)),
         ):
             mine[:count].copy_(given)
+        # Copied, not assigned: the graph reads and writes these very tensors.
         self.scale.copy_(self.batch.scale())
         self.reached.zero_()
         self.alive.zero_()[:count].fill_(True)
+        # Replaying a few steps too many does no harm: pairs that are done are not moved.
         while bool(self.alive.any()):
             for _ in range(REPLAYS):
                 if self.graph is None:

@@ -79,6 +79,7 @@ class DdpgAttack(Described):
             # Of Q(C; o, pi(C'; o')) + lambda ||o' - o||^2.
             gradient = batch.value_gradient(moved, clean) + 2 * self.weight * (moved - start)
             on = row_norms(gradient) > self.tolerance * row_norms(moved)
+            # Rows that have converged stay where they are, and the others go on in a smaller batch.
             if not bool(on.all()):
                 ends[place[~on]] = moved[~on]
                 batch = batch.select_rows(on)

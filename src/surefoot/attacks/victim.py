@@ -320,6 +320,7 @@ class VictimBatch:
 
     def _mean_action(self, moved: Tensor, *, clipped: bool) -> Tensor:
         remembered = self.memory_after(moved)
+        # What is clipped has no gradient outside of its limits; the network's own output has.
         actions = self.policy.act(remembered) if clipped else _network_values(self.policy, remembered)
         return _mean_over_samples(actions, len(moved), self.n_samples)
 
@@ -349,6 +350,7 @@ class VictimBatch:
         with torch.no_grad():
             if self.noise is None:
                 return (plain.values(moved).argmax(dim=1) == actions).double()
+            # Sample by sample, because the agent chooses under one of them, not by the mean of its values.
             samples = self.noise.unbind(dim=1)
             choices = [plain.values(moved + sample).argmax(dim=1) for sample in samples]
             chosen = torch.stack(choices) == actions
@@ -379,6 +381,7 @@ def find_overflow(gradient: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tens
 
     A row that overflows even with the least scale has no gradient.
     """
+    # An overflow anywhere in a row's pass makes its gradient infinite or no number.
     finite = gradient.flatten(1).isfinite().all(dim=1)
     again = ~finite & (scale > LEAST_SCALE)
     next_scale = torch.where(again, scale / SMALLER, scale)

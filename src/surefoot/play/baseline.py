@@ -50,7 +50,9 @@ class Wave:
         if not self.ahead:
             return f"actions {first} and {second} alternating {every}"
         left = self.half - self.ahead
-        steps = "1 step" if left == 1 else f"{left} steps"
+        steps = "1 step"
+        if left > 1:
+            steps = f"{left} steps"
         return f"action {first} for {steps}, then {second} and {first} alternating {every}"
 
 
@@ -93,6 +95,7 @@ def outputs_of(task: Task) -> Tensor:
             "the search for an open-loop baseline needs discrete actions or continuous ones with limits, "
             f"{task.name} has none"
         )
+    # The lowest, the middle and the highest value of all actions together.
     return torch.stack((limits[0], limits.mean(dim=0), limits[1]))
 
 
@@ -103,7 +106,9 @@ def names_of(task: Task) -> list[str]:
     names = []
     for row in outputs_of(task).tolist():
         values = ", ".join(f"{value:g}" for value in row)
-        names.append(values if len(row) == 1 else f"({values})")
+        if len(row) > 1:
+            values = f"({values})"
+        names.append(values)
     return names
 
 
@@ -149,7 +154,9 @@ def find_baseline(
     count = len(list(candidate_waves(actions, actions[:MOST_IN_TURN])))
     workers = as_workers(workers)
     # Loading a cartridge takes longer than running it for a few episodes.
-    n_envs = None if task.cartridge is None else min(search, 4)
+    n_envs = None
+    if task.cartridge is not None:
+        n_envs = min(search, 4)
 
     def score_candidates(candidates: Sequence[Wave]) -> None:
         first = len(scores)
@@ -168,6 +175,7 @@ def find_baseline(
     best_alone = sorted(scores, key=scores.__getitem__, reverse=True)[:MOST_IN_TURN]
     score_candidates(list(candidate_waves((), sorted(wave.first for wave in best_alone))))
     best = max(scores, key=scores.__getitem__)
+    # On episodes that did not choose it: the best of many is lucky on those that did.
     measured = play(_plan_wave(task, best, measure, seed, (Purpose.BASELINE,)), workers=workers).returns
     sem = float(measured.std(ddof=1)) / measured.size**0.5
     return Baseline(

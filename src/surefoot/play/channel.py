@@ -245,6 +245,7 @@ class Ledger:
         if self.unit is not None:
             proposal = torch.where(self.unit > 0, proposal, 0.0)  # what has no noise is out of the attacker's reach
         size = self._perturbation_norms(proposal)
+        # Divided by at least 1e-300, because torch computes both branches.
         scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
         offset = (proposal * expand_rows(scale, proposal)).to(dtype)
         over = self.used_squared + self._perturbation_norms(offset) ** 2 > self.budget**2
@@ -265,6 +266,7 @@ class Ledger:
         self.used_squared = self.used_squared.masked_fill(rows, 0.0)
         self.noise[rows] = 0.0
         self.last_perturbation[rows] = 0.0
+        # A view of a first step shows nothing of the environment's episode before.
         self.clean = self.clean.masked_fill(expand_rows(rows, self.clean), 0.0)
 
     def keep_rows(self, rows: Tensor) -> None:

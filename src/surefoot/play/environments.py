@@ -165,9 +165,12 @@ class Inspected:
         check_limits(low, high)
         stated = self._stated_limits(low, high, gamma)
         make = replace(self.source, max_steps=self.max_steps).open
+        # Gymnasium's own, made as they are registered, need no trial.
         if not self.is_known:
             check_seeded(self.source.name, make)
-        rewards = None if self.rules is None else self.rules.reward_range
+        rewards = None
+        if self.rules is not None:
+            rewards = self.rules.reward_range
         backend = Backend(batch=partial(Gymnasium, make, reward_range=self.reward_range), open=make)
         blocks = Blocks()
         baseline_search = BaselineSearch(n_search=32, n_measure=1_000)
@@ -225,6 +228,7 @@ class Inspected:
 def inspect(source: Source, *, reward_range: tuple[float, float] | None = None) -> Inspected:
     """Open an environment once, in a process of its own, and return what it says about itself."""
     facts = run_apart(f"opening {source.name}", _inspect_opened, source)
+    # In this process too, from which workers are forked.
     source.load()
     return Inspected(source=source, reward_range=reward_range, **facts)
 
@@ -242,7 +246,10 @@ def _inspect_opened(source: Source, _: int) -> dict[str, Any]:
             wrappers=made.get("wrappers", ()),
             env_modules=made.get("env_modules", ()),
         )
-        proved = named if named == known_rules(opened, FlatObservation) else None
+        # Both must agree: what a setup names is not always what is made of it, and a record has the names only.
+        proved = None
+        if named == known_rules(opened, FlatObservation):
+            proved = named
         is_known = proved is not None and source.name in KNOWN
         return {
             "spaces": _read_spaces(opened),

@@ -31,6 +31,7 @@ class Meter:
 
     def write_episodes(self, episodes: float) -> None:
         """Say how many episodes of the block are done, those that are not over by their share of steps."""
+        # One number, written at once: whoever reads meanwhile sees the old or the new one.
         _episodes[self._slot] = episodes
         self._next = time.monotonic() + _EVERY
 

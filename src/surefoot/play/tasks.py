@@ -40,6 +40,7 @@ def tensors(build: Callable[[int, Stream], BatchEnv], make: Callable[[], Any]) -
 def _build_tensors(
     build: Callable[[int, Stream], BatchEnv], n_envs: int, seeds: np.random.SeedSequence, device: torch.device
 ) -> BatchEnv:
+    # A function of its own, because a plan that is sent to other processes can hold no lambda.
     return build(n_envs, Stream(seeds, device))
 
 
@@ -54,7 +55,9 @@ def _build_emulators(
     cartridge: Cartridge, n_envs: int, seeds: np.random.SeedSequence, device: torch.device
 ) -> BatchEnv:
     # On a CPU every block has a process of its own already.
-    processes = usable_cores() if device.type == "cuda" else 1
+    processes = 1
+    if device.type == "cuda":
+        processes = usable_cores()
     return Atari(cartridge, n_envs, seeds, device, processes)
 
 
@@ -225,5 +228,6 @@ def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] |
             low = max(low, task.scoring.floor)
             high = min(high, task.scoring.ceiling)
         limits = (low, high)
+    # The paper's methods and the measured baseline are about the plain return.
     scoring = replace(task.scoring, floor=limits[0], ceiling=limits[1], gamma=gamma)
     return replace(task, scoring=scoring, paper=replace(task.paper, method="band"), baseline=None)

@@ -59,7 +59,10 @@ class Clock:
     def count_step(self, over: Tensor, max_steps: int) -> Tensor:
         """Count one step; return which rows are over, by themselves or because they have run for ``max_steps``."""
         self.now += 1
-        return over if self.now < max_steps else over | (self.steps >= max_steps)
+        # No row can have run so long before the clock has: most steps of a block are spared the comparison.
+        if self.now < max_steps:
+            return over
+        return over | (self.steps >= max_steps)
 
     def restart_rows(self, rows: Tensor) -> None:
         """Begin again on the marked rows."""
@@ -85,6 +88,7 @@ class Starts:
     def next_starts(self, rows: Tensor) -> Tensor:
         """Move to the next start of the rows marked; return the present start of every row."""
         self.turn = self.turn + rows
+        # For all environments at once, though one needs it: the draws of one must not depend on who is left.
         while len(self.drawn) <= int(self.turn.max()):
             self.drawn.append(self.draw())
         return torch.stack(self.drawn)[self.turn, self.slot]

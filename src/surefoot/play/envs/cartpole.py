@@ -99,6 +99,7 @@ def is_cartpole(environment: Any) -> bool:
     """
     spec = environment.spec
     inner = environment.unwrapped
+    # The class itself, by its name: a subclass, or another package's, may have other rules.
     own = (type(inner).__module__, type(inner).__name__) == ("gymnasium.envs.classic_control.cartpole", "CartPoleEnv")
     if not own or spec is None or spec.kwargs or spec.additional_wrappers:
         return False
@@ -116,4 +117,5 @@ def is_cartpole(environment: Any) -> bool:
         observation, reward, terminated, *_ = inner.step(int(action))
         if not np.array_equal(observation, seen[row]) or reward != rewards[row] or terminated != over[row]:
             return False
+    # Starts are drawn from -0.05 to 0.05: of so many the largest is near the end.
     return bool(np.abs(starts).max() <= 0.05 and np.abs(starts).max() > 0.045)

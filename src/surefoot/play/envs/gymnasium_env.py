@@ -25,6 +25,7 @@ class Gymnasium:
     their own would run the same episodes in every process; so these streams are seeded too, and put back at the end.
     """
 
+    # An episode that is over must not be stepped: Gymnasium leaves open what would happen.
     done_check_interval = 1
 
     def __init__(
@@ -41,6 +42,7 @@ class Gymnasium:
         random.seed(shared.tobytes())
         np.random.seed(shared.view(np.uint32))  # noqa: NPY002
         torch.default_generator.manual_seed(int(shared[0]) >> 1)
+        # Made after the global streams are seeded: some draw from them when they are made.
         self.environments: list[Any] = [make() for _ in range(n_envs)]
         if len({id(environment.unwrapped) for environment in self.environments}) < n_envs:
             self.close()
@@ -73,11 +75,19 @@ class Gymnasium:
             moves = list(chosen.reshape(len(chosen), *self.action_shape).astype(self.action_type))
             if not np.isfinite(chosen).all():
                 raise InputError("the agent chose an action that is not finite; check its weights or its function")
+        observations = []
+        rewards = []
+        over = []
         with self._report_failures("step"):
-            results = [environment.step(move) for environment, move in zip(self.environments, moves, strict=True)]
-            rewards = torch.tensor(self._checked_rewards(results), dtype=torch.float64, device=self.device)
-            over = torch.tensor([bool(result[2] or result[3]) for result in results], device=self.device)
-            return self._make_observation([result[0] for result in results]), rewards, over
+            for environment, move in zip(self.environments, moves, strict=True):
+                result = environment.step(move)
+                observations.append(result[0])
+                rewards.append(float(result[1]))
+                # Terminated or truncated: the step limit is one of the task's rules.
+                over.append(bool(result[2] or result[3]))
+            self._check_rewards(rewards)
+            paid = torch.tensor(rewards, dtype=torch.float64, device=self.device)
+            return self._make_observation(observations), paid, torch.tensor(over, device=self.device)
 
     def restart_rows(self, rows: Tensor) -> Tensor:
         """Start new episodes on the marked rows, unseeded."""
@@ -91,6 +101,7 @@ class Gymnasium:
         for row, environment in enumerate(self.environments):
             if row not in kept:
                 environment.close()
+        # In their old order, which is that of the loop's rows.
         self.environments = [self.environments[row] for row in sorted(kept)]
 
     def read_state(self) -> None:
@@ -103,17 +114,15 @@ class Gymnasium:
         self.environments = []
         set_global_streams(self.outside)
 
-    def _checked_rewards(self, results: Sequence[Any]) -> list[float]:
-        """Return the rewards; one outside of the range that was given proves the range wrong."""
-        rewards = [float(result[1]) for result in results]
-        if self.reward_range is not None:
-            low, high = self.reward_range
-            wrong = [reward for reward in rewards if not low <= reward <= high]
-            if wrong:
-                raise InputError(
-                    f"every reward must be between {low:g} and {high:g}, got {wrong[0]:g}; give true limits"
-                )
-        return rewards
+    def _check_rewards(self, rewards: Sequence[float]) -> None:
+        """Raise InputError for a reward outside of the range that was given, which it proves wrong."""
+        if self.reward_range is None:
+            return
+        low, high = self.reward_range
+        for reward in rewards:
+            # Not ``reward < low or reward > high``, which a reward that is no number would pass.
+            if not low <= reward <= high:
+                raise InputError(f"every reward must be between {low:g} and {high:g}, got {reward:g}; give true limits")
 
     @contextmanager
     def _report_failures(self, what: str) -> Iterator[None]:
@@ -129,9 +138,11 @@ class Gymnasium:
             raise InputError(f"the environment {name} failed in {what}: {type(error).__name__}: {error}") from error
 
     def _make_observation(self, observations: Sequence[NDArray[Any]]) -> Tensor:
-        shapes = {np.shape(observation) for observation in observations} - {self.shape}
-        if shapes:  # which might fit to others by repetition
-            raise InputError(f"the environment returned an observation of shape {shapes.pop()}, expected {self.shape}")
+        for observation in observations:
+            shape = np.shape(observation)
+            # A wrong shape might fit to others by repetition.
+            if shape != self.shape:
+                raise InputError(f"the environment returned an observation of shape {shape}, expected {self.shape}")
         batch = np.stack(observations)
         if not np.isfinite(batch).all():
             raise InputError("the environment returned an observation that is not finite")

@@ -67,9 +67,13 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
         noisy = self._channel.send(torch.from_numpy(clean).unsqueeze(0))[0].numpy()
         if isinstance(self.observation_space, Box):
             return noisy
-        columns = np.split(noisy, np.cumsum([part.size for part in self.parts])[:-1])
-        spaces = self.observation_space
-        return {part.name: own.reshape(spaces[part.name].shape) for part, own in zip(self.parts, columns, strict=True)}
+        apart = {}
+        begin = 0
+        for part in self.parts:
+            end = begin + part.size
+            apart[part.name] = noisy[begin:end].reshape(self.observation_space[part.name].shape)
+            begin = end
+        return apart
 
     def _reseed_noise(self, seed: int | None) -> None:
         # The channel that certifies is the channel that trains.
@@ -80,8 +84,12 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
 
 def _plain_parts(space: gymnasium.Space[Any]) -> tuple[Part, ...]:
     """Return the parts of an observation, one for a Box, or say why it cannot carry noise."""
-    inner = list(space.values()) if isinstance(space, Dict) else [space]
-    if isinstance(space, Box | Dict) and not any(isinstance(one, Dict | Tuple) for one in inner):
+    inner = [space]
+    if isinstance(space, Dict):
+        inner = list(space.values())
+    # Parts within parts would need names of their own, which agents of other libraries would not know.
+    nested = any(isinstance(one, Dict | Tuple) for one in inner)
+    if isinstance(space, Box | Dict) and not nested:
         return tuple(parts_of("this environment", space))
     raise InputError(
         f"noise needs Box observations or a Dict of plain parts, got {type(space).__name__}; "
@@ -92,6 +100,11 @@ def _plain_parts(space: gymnasium.Space[Any]) -> tuple[Part, ...]:
 def _noisy_space(space: gymnasium.Space[Any], parts: tuple[Part, ...]) -> Box | Dict:
     if isinstance(space, Box):
         return Box(-np.inf, np.inf, space.shape, np.float32)
-    shapes = [(part.name, part.space.shape if isinstance(part.space, Box) else (part.size,)) for part in parts]
     # Pairs keep their order, which is that of an agent's inputs; a dictionary would be sorted.
-    return Dict([(name, Box(-np.inf, np.inf, shape, np.float32)) for name, shape in shapes])
+    pairs: list[tuple[str, gymnasium.Space[Any]]] = []
+    for part in parts:
+        shape: tuple[int, ...] = (part.size,)
+        if isinstance(part.space, Box):
+            shape = part.space.shape
+        pairs.append((part.name, Box(-np.inf, np.inf, shape, np.float32)))
+    return Dict(pairs)

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -105,13 +105,17 @@ class Source:
     @property
     def name(self) -> str:
         """What it is called in records."""
-        return self.maker.id if isinstance(self.maker, EnvSpec) else _name_of(self.maker)
+        if isinstance(self.maker, EnvSpec):
+            return self.maker.id
+        return _name_of(self.maker)
 
     @property
     def title(self) -> str:
         """The name with what was changed about it: arguments and wrappers make it another environment."""
         made = self.setup
-        changes = [f"{key}={json.dumps(value, default=repr)}" for key, value in made.get("env_kwargs", {}).items()]
+        changes = []
+        for key, value in made.get("env_kwargs", {}).items():
+            changes.append(f"{key}={json.dumps(value, default=repr)}")
         changes += made.get("wrappers", [])
         if not changes:
             return self.name
@@ -120,13 +124,17 @@ class Source:
     @property
     def setup(self) -> dict[str, Any]:
         """What a record says of it besides its name, as JSON data; nothing of what is not used."""
-        layers = self.maker.additional_wrappers if isinstance(self.maker, EnvSpec) else ()
-        inner = [f"{layer.entry_point}={json.dumps(layer.kwargs, default=repr)}" for layer in layers]
+        layers: Iterable[Any] = ()
+        if isinstance(self.maker, EnvSpec):
+            layers = self.maker.additional_wrappers
+        # Those of a spec are inside of those that are given.
+        wrappers = [f"{layer.entry_point}={json.dumps(layer.kwargs, default=repr)}" for layer in layers]
+        wrappers += map(_name_of, self.wrappers)
         found = {
             "env_kwargs": self._all_kwargs,
             "env_files": self.files,
             "env_modules": list(self.modules),
-            "wrappers": inner + [_name_of(one) for one in self.wrappers],
+            "wrappers": wrappers,
         }
         return {key: value for key, value in found.items() if value}
 
@@ -136,15 +144,24 @@ class Source:
             imported(module)
         for wrapper in self.wrappers:
             _load_wrapper(wrapper)
-        maker = _load_factory(self.maker) if isinstance(self.maker, str) else self.maker
-        spec = gymnasium.registry.get(maker) if isinstance(maker, str) else maker
+        spec = self._load_maker()
+        if isinstance(spec, str):
+            spec = gymnasium.registry.get(spec)
         if isinstance(spec, EnvSpec) and isinstance(spec.entry_point, str):
             imported(spec.entry_point.partition(":")[0])
 
+    def _load_maker(self) -> Any:
+        """Return the class or function that makes it, or the ID or spec that Gymnasium does."""
+        if isinstance(self.maker, str):
+            return _load_factory(self.maker)
+        return self.maker
+
     @property
     def _all_kwargs(self) -> dict[str, Any]:
-        made = dict(self.maker.kwargs) if isinstance(self.maker, EnvSpec) else {}
-        return {**made, **self.kwargs}
+        if isinstance(self.maker, EnvSpec):
+            # What is given comes last, as in ``gymnasium.make``.
+            return {**self.maker.kwargs, **self.kwargs}
+        return dict(self.kwargs)
 
     @property
     def _wrapper_names(self) -> list[str]:
@@ -170,7 +187,7 @@ class Source:
         return flatten_env(self.name, environment)
 
     def _make_env(self) -> Any:
-        factory = _load_factory(self.maker) if isinstance(self.maker, str) else self.maker
+        factory = self._load_maker()
         if callable(factory):
             return called(self.name, factory, **self.kwargs)
         assert isinstance(factory, str | EnvSpec)
@@ -185,6 +202,7 @@ class Source:
                 way = f"its successor is {today}: give env='{today}'"
             raise InputError(f"Gymnasium cannot make the environment {self.name!r}: {reason}; {way}") from error
         except (KeyboardInterrupt, GeneratorExit):
+            # Who asked for the environment stops it: no fault of its author.
             raise
         except BaseException as error:  # code of its author, which may call sys.exit
             raise InputError(f"{self.name} failed: {type(error).__name__}: {error}") from error
@@ -229,7 +247,11 @@ def _quiet_mujoco(environment: str | EnvSpec) -> None:
 
     Its other warnings (an unstable simulation) are printed as they would be.
     """
-    spec = gymnasium.registry.get(environment) if isinstance(environment, str) else environment
+    spec: EnvSpec | None
+    if isinstance(environment, str):
+        spec = gymnasium.registry.get(environment)
+    else:
+        spec = environment
     if spec is None or "mujoco" not in str(spec.entry_point):
         return
     with suppress(ImportError, AttributeError):  # Gymnasium says what is missing, and older releases have no such thing
@@ -264,6 +286,7 @@ def step_limit(environment: Environment) -> int | None:
     """Return after how many steps the episodes of an environment are cut off, None if they are not."""
     layer = environment
     found = []
+    # There may be several, of which the shortest cuts.
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, gymnasium.wrappers.TimeLimit):
             found.append(int(layer._max_episode_steps))
@@ -274,14 +297,18 @@ def step_limit(environment: Environment) -> int | None:
 def registered_steps(name: str) -> int | None:
     """Return after how many steps an environment's episodes are usually cut off; None if never, or unknown."""
     spec = gymnasium.registry.get(name)
-    return None if spec is None else spec.max_episode_steps
+    if spec is None:
+        return None
+    return spec.max_episode_steps
 
 
 def parse_wrapper(text: str) -> tuple[str, dict[str, Any]]:
     """Return name and arguments of ``module:Class={"argument": 1}``."""
     name, equals, arguments = text.partition("=")
     try:
-        kwargs = json.loads(arguments) if equals else {}
+        kwargs = {}
+        if equals:
+            kwargs = json.loads(arguments)
     except json.JSONDecodeError as error:
         raise InputError(f'a wrapper looks like module:Class={{"argument": 1}}, got {text!r} ({error})') from error
     if not isinstance(kwargs, dict):
@@ -317,7 +344,9 @@ def _load_factory(text: str) -> Any:
             imported(module)  # which registers the ID
         return text
     found = attribute(imported(module), name)
-    return found if callable(found) else text
+    if callable(found):
+        return found
+    return text
 
 
 def _installation_hint(name: str) -> str:
@@ -344,8 +373,13 @@ def find_successor(name: str) -> str | None:
     base, _, version = name.rpartition("-v")
     if not version.isdecimal():
         return None
-    same = (spec for spec in gymnasium.registry.values() if spec.namespace is None and spec.name == base)
-    for later in sorted(spec.version for spec in same if spec.version is not None and spec.version > int(version)):
+    versions = []
+    for spec in gymnasium.registry.values():
+        same = spec.namespace is None and spec.name == base
+        if same and spec.version is not None and spec.version > int(version):
+            versions.append(spec.version)
+    # The next one: it differs least from the one that an agent was trained with.
+    for later in sorted(versions):
         with suppress(gymnasium.error.Error, ImportError), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there are still later ones
             gymnasium.make(f"{base}-v{later}").close()

@@ -50,13 +50,19 @@ class Shown(NamedTuple):
 
     def is_alike(self, other: Shown) -> bool:
         """Whether they differ by what may be rounding."""
-        pairs = ((self.observation, other.observation), (self.reward, other.reward))
-        numbers = [(np.asarray(one, dtype=np.float64), np.asarray(two, dtype=np.float64)) for one, two in pairs]
-        near = all(
-            one.shape == two.shape and np.abs(one - two).max(initial=0) <= ROUNDING * np.abs(two).max(initial=1e-3)
-            for one, two in numbers
-        )
+        near = _is_near(self.observation, other.observation) and _is_near(self.reward, other.reward)
         return near and self.over == other.over
+
+
+def _is_near(one: Any, other: Any) -> bool:
+    """Return whether numbers differ by at most ``ROUNDING`` of the largest of them."""
+    first = np.asarray(one, dtype=np.float64)
+    second = np.asarray(other, dtype=np.float64)
+    if first.shape != second.shape:
+        return False
+    # Numbers that are all near 0 are compared with a thousandth.
+    size = np.abs(second).max(initial=1e-3)
+    return bool(np.abs(first - second).max(initial=0) <= ROUNDING * size)
 
 
 class TriedCopy:
@@ -102,8 +108,11 @@ def _run_differently(ways: Sequence[Callable[[], Any]], _: int) -> bool:
     """Return whether what is made in two ways shows different episodes; not where it cannot be tried."""
     try:
         with ExitStack() as opened:
-            one, other = (_run_twice(opened.enter_context(closing(TriedCopy(way, 0))), FEWEST) for way in ways)
-            return not _are_equal(one, other)
+            shown = []
+            for way in ways:
+                tried = opened.enter_context(closing(TriedCopy(way, 0)))
+                shown.append(_run_twice(tried, FEWEST))
+            return not _are_equal(*shown)
     except Exception:  # not every environment can be copied
         return False
 
@@ -133,7 +142,10 @@ def _first_broken_rule(new: Callable[[int], TriedCopy]) -> str | None:
         return OTHER_SEED
     in_turn = _run_in_turn(new(0), new(1), most)
     if not (_are_equal(one, in_turn[0]) and _are_equal(other, in_turn[1])):
-        return INFLUENCE if _are_equal(one, _run_twice(new(0), most)) else SAME_SEED
+        # One more copy by itself tells whether it was the other one, or chance.
+        if _are_equal(one, _run_twice(new(0), most)):
+            return INFLUENCE
+        return SAME_SEED
     for start, expected in ((second, other), (first, one)):
         if not _are_alike(expected, _run_twice(used, most, start)):
             return USED
@@ -207,5 +219,6 @@ def _are_alike(one: list[Shown], other: list[Shown]) -> bool:
 
 def _repeats_itself(shown: list[Shown]) -> bool:
     """Return whether the second episode repeats the first: the environment draws nothing."""
+    # Two equal episodes have one length.
     half, odd = divmod(len(shown), 2)
     return odd == 0 and _are_equal(shown[:half], shown[half:])

@@ -56,8 +56,11 @@ class Board:
     """
 
     def __init__(self, slots: int, memory: Any = None) -> None:
-        memory = memoryview(bytearray(self.count_bytes(slots)) if memory is None else memory)
+        if memory is None:
+            memory = bytearray(self.count_bytes(slots))
+        memory = memoryview(memory)
         self.slots = slots
+        # Numbers of eight bytes come first, so that all of them are aligned.
         self.rewards: NDArray[np.float64] = np.frombuffer(memory, np.float64, slots)
         self.actions: NDArray[np.int64] = np.frombuffer(memory, np.int64, slots, 8 * slots)
         self.active: NDArray[np.uint8] = np.frombuffer(memory, np.uint8, slots, 16 * slots)
@@ -89,8 +92,9 @@ class Emulators:
 
     def reset(self) -> None:
         """Load and seed every emulator and start its first episode."""
-        places = zip(self.cartridges, self.seeds, self.screens.swapaxes(0, 1), strict=True)
-        self.machines = [_Machine(cartridge, seed, screens) for cartridge, seed, screens in places]
+        self.machines = []
+        for cartridge, seed, screens in zip(self.cartridges, self.seeds, self.screens.swapaxes(0, 1), strict=True):
+            self.machines.append(_Machine(cartridge, seed, screens))
         self._start_episodes(range(len(self.machines)))
 
     def restart_active(self) -> None:
@@ -102,9 +106,9 @@ class Emulators:
         rows = self._active_rows()
         for row in rows:
             slot = self.slots[row]
-            self.board.rewards[slot], self.board.over[slot] = self.machines[row].take_step(
-                int(self.board.actions[slot])
-            )
+            reward, over = self.machines[row].take_step(int(self.board.actions[slot]))
+            self.board.rewards[slot] = reward
+            self.board.over[slot] = over
         self._show_frames(rows)
 
     def step_on(self) -> None:
@@ -117,9 +121,8 @@ class Emulators:
     def close(self) -> None:
         """Keep the emulators for the next use of the same game in this process."""
         for machine in self.machines:
-            _IDLE.setdefault((machine.cartridge.rom, machine.cartridge.difficulty), []).append(
-                (machine.emulator, machine.beginning)
-            )
+            game = (machine.cartridge.rom, machine.cartridge.difficulty)
+            _IDLE.setdefault(game, []).append((machine.emulator, machine.beginning))
         self.machines = []
 
     def _start_episodes(self, rows: Iterable[int]) -> None:
@@ -130,12 +133,17 @@ class Emulators:
 
     def _active_rows(self) -> list[int]:
         part = self.board.active[self.slots.start : self.slots.stop]
-        return [int(row) for row in part.nonzero()[0]]
+        rows: list[int] = part.nonzero()[0].tolist()
+        return rows
 
     def _show_frames(self, rows: Sequence[int]) -> None:
-        if rows:
-            newest = self.screens[0] if len(rows) == len(self.slots) else self.screens[0, rows]
-            self.board.frames[[self.slots[row] for row in rows]] = self.shrunk(newest)
+        if not rows:
+            return
+        newest = self.screens[0]
+        # Taking all rows would copy all screens.
+        if len(rows) < len(self.slots):
+            newest = newest[rows]
+        self.board.frames[[self.slots[row] for row in rows]] = self.shrunk(newest)
 
 
 class _Machine:
@@ -182,7 +190,9 @@ class _Machine:
         self.steps += 1
         if (self.cartridge.first_goal and reward) or self.emulator.game_over(with_truncation=False):
             return float(reward), ENDED
-        return float(reward), CUT if self.steps >= self.cartridge.limit or self.emulator.game_truncated() else 0
+        if self.steps >= self.cartridge.limit or self.emulator.game_truncated():
+            return float(reward), CUT
+        return float(reward), 0
 
     def advance_frame(self, action: int) -> int:
         """Advance by one frame with this action, or with the last one if it sticks; return the reward."""

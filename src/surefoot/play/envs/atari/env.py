@@ -95,8 +95,10 @@ class AtariEnvironment(gymnasium.Env[np.ndarray[Any, Any], Any]):
         super().reset(seed=seed, options=options)
         self.board.active[:] = 1
         if self.emulators is None or seed is not None:
-            chosen = int(np.random.SeedSequence(seed).generate_state(1)[0]) if seed is None else seed
-            self.emulators = Emulators([self.cartridge], [chosen], self.board)
+            if seed is None:
+                # From the operating system, as Gymnasium has it where no seed is given.
+                seed = int(np.random.SeedSequence().generate_state(1)[0])
+            self.emulators = Emulators([self.cartridge], [seed], self.board)
             self.emulators.reset()
         else:
             self.emulators.restart_active()
@@ -114,7 +116,10 @@ class AtariEnvironment(gymnasium.Env[np.ndarray[Any, Any], Any]):
 
 def count_rewards(cartridge: Cartridge, rewards: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return rewards as the task counts them: where the first goal decides, 1 for scoring it and 0 for losing it."""
-    return (rewards > 0).astype(np.float64) if cartridge.first_goal else rewards.copy()
+    if cartridge.first_goal:
+        return (rewards > 0).astype(np.float64)
+    # A copy: the board's own are overwritten by the next step.
+    return rewards.copy()
 
 
 def slot_seeds(seeds: np.random.SeedSequence, slots: int) -> list[int]:

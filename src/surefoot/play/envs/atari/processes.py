@@ -42,7 +42,10 @@ class Fleet:
             self.board = Board(self.slots)
             self.here = Emulators(cartridges, seeds, self.board)
             return
-        folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
+        # In memory where the system has such a folder; a disk would be written to at every step.
+        folder = None
+        if Path("/dev/shm").is_dir():
+            folder = "/dev/shm"
         with tempfile.TemporaryFile(dir=folder) as file:
             file.truncate(Board.count_bytes(self.slots))
             self.memory = mmap.mmap(file.fileno(), Board.count_bytes(self.slots))
@@ -77,6 +80,7 @@ class Fleet:
             getattr(self.here, self.begun)()
         for helper in self.helpers:
             assert helper.stdout is not None
+            # Nothing is read from a process that has ended.
             if helper.stdout.read(1) != READY:
                 raise _lost_helper()
         self.begun = None
@@ -84,7 +88,7 @@ class Fleet:
 
     def is_done(self) -> bool:
         """Return whether ``finish_command`` would return at once, as far as other processes are concerned."""
-        pipes = [helper.stdout for helper in self.helpers if helper.stdout is not None]
+        pipes = [helper.stdout for helper in self.helpers]
         return len(select(pipes, [], [], 0)[0]) == len(pipes)
 
     def close(self) -> None:
@@ -98,6 +102,7 @@ class Fleet:
             helper.stdout.close()
         if self.here is not None:
             self.here.close()
+        # So that closing it again does nothing.
         self.helpers = []
         self.here = None
 
@@ -112,9 +117,9 @@ def _start_helper(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=(memory,),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
     )
-    job = json.dumps([memory, slots, first, [asdict(cartridge) for cartridge in cartridges], list(seeds)])
+    job = json.dumps([memory, slots, first, list(map(asdict, cartridges)), list(seeds)])
     assert helper.stdin is not None
     helper.stdin.write(f"{job}\n".encode())
     return helper

@@ -16,10 +16,16 @@ Frames = NDArray[np.uint8]
 
 def _column_shares() -> list[list[tuple[int, int]]]:
     """Return, for each of the 21 columns that 40 become, which of them reach into it and by how many 21sts."""
-    reach = [
-        [(old, min(21 * old + 21, 40 * new + 40) - max(21 * old, 40 * new)) for old in range(40)] for new in range(21)
-    ]
-    return [[(old, share) for old, share in row if share > 0] for row in reach]
+    columns = []
+    for new in range(21):
+        shares = []
+        for old in range(40):
+            # On a line of 840 parts an old column has 21 and a new one 40: what they have in common.
+            share = min(21 * old + 21, 40 * new + 40) - max(21 * old, 40 * new)
+            if share > 0:
+                shares.append((old, share))
+        columns.append(shares)
+    return columns
 
 
 COLUMNS = _column_shares()
@@ -56,10 +62,9 @@ class Shrinker:
         # same, would start threads in every one of the processes that run emulators.
         pairs = self._pair_rows(screens).reshape(-1, 40)
         count = len(pairs)
-        columns, sums, means = (
-            _shape_memory(memory, high, count)
-            for memory, high in ((self._columns, 40), (self._sums, 21), (self._means, 21))
-        )
+        columns = _shape_memory(self._columns, 40, count)
+        sums = _shape_memory(self._sums, 21, count)
+        means = _shape_memory(self._means, 21, count)
         np.copyto(columns, pairs.T)
         part = self._part[:count]
         sums.fill(0)
