@@ -92,13 +92,13 @@ def emulator_alone(task: Task, steps: int = 1_500) -> float:
     emulators = Emulators([task.cartridge], slot_seeds(np.random.SeedSequence(1), 1), Board(1))
     emulators.reset()
     machine = emulators.machines[0]
-    machine.start()
+    machine.start_episode()
     began = time.perf_counter()
     for step in range(steps):
         for _ in range(4):
-            machine.act(step // 8 % task.cartridge.moves)
+            machine.advance_frame(step // 8 % task.cartridge.moves)
         if machine.emulator.game_over():
-            machine.start()
+            machine.start_episode()
     return (time.perf_counter() - began) / steps
 
 

@@ -98,7 +98,7 @@ def smoothed_share(rows: int = 128, draws: int = 128, repeats: int = 20) -> floa
     from surefoot.play.streams import Stream
 
     stream = Stream(np.random.SeedSequence(0), torch.device("cpu"))
-    left = torch.ones(rows, dtype=torch.float64)
+    budget_left = torch.ones(rows, dtype=torch.float64)
     zeros = torch.zeros(rows, 4)
     view = View(
         episode=some,
@@ -108,9 +108,9 @@ def smoothed_share(rows: int = 128, draws: int = 128, repeats: int = 20) -> floa
         memory=context,
         clean=context,
         action=None,
-        offset=zeros,
+        last_perturbation=zeros,
         noise=zeros,
-        left=left,
+        budget_left=budget_left,
         policy=policy,
         stream=stream,
     )

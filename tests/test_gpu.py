@@ -14,7 +14,7 @@ from surefoot.attacks import captured
 from surefoot.attacks.composed import Structured
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch
-from surefoot.compute import norms
+from surefoot.compute import row_norms
 from surefoot.noise import Noise
 from surefoot.play.channel import Channel
 from surefoot.play.plan import Plan
@@ -247,7 +247,7 @@ def test_the_worst_case_is_attained():
 
 
 def test_short_episodes_are_not_favoured():
-    task = toy_task(geometric(0.1, 80), pay_steps, ceiling=80.0, patience=8)
+    task = toy_task(geometric(0.1, 80), pay_steps, ceiling=80.0, done_check_interval=8)
     played = play(
         Plan(
             task=task,
@@ -396,7 +396,9 @@ def test_half_precision_searches_in_the_same_direction():
     values, gradient = (found.cpu() for found in batch.values_and_gradient(moved, actions.cuda()))
     assert batch.first_layer_output.dtype == torch.float16
     noise = batch.noise.cpu()
-    plain = VictimBatch(policy.to("cpu"), batch.context.cpu(), None, batch.fresh.cpu(), noise, 10**6, batch.clean.cpu())
+    plain = VictimBatch(
+        policy.to("cpu"), batch.context.cpu(), None, batch.episode_start.cpu(), noise, 10**6, batch.clean.cpu()
+    )
     expected, uphill = plainly(plain, moved.cpu(), actions)
     assert torch.allclose(values, expected, atol=5e-3)
     assert torch.cosine_similarity(gradient.flatten(1), uphill.flatten(1)).min() > 0.99
@@ -415,7 +417,7 @@ def test_gradients_that_overflow_in_half_precision_are_computed_again(monkeypatc
     assert not batch.scaled_gradient(view.observation, actions, batch.scale())[1].isfinite().all(), "none overflows"
     plain = VictimBatch(policy, batch.context, None, None, batch.noise, 10**6, batch.clean)
     _, uphill = plainly(plain, view.observation, actions)
-    alike, (steep,) = torch.cosine_similarity(gradient.flatten(1), uphill.flatten(1)), norms(uphill).nonzero().T
+    alike, (steep,) = torch.cosine_similarity(gradient.flatten(1), uphill.flatten(1)), row_norms(uphill).nonzero().T
     assert len(steep) > 1
     assert alike[steep].min() > 0.99
     attack = PaperAttack(0.0, smoothing=Smoothing(0.1, 128), low=(0.0,), high=(1.0,))
@@ -506,13 +508,13 @@ def test_recurrent_agents_remember_the_same_on_the_gpu(kind):
     policy, generator = recurrent(kind), torch.Generator().manual_seed(0)
     memory, action = policy.memory.empty(torch.zeros(64, 4)), None
     seen = torch.randn(30, 64, 4, generator=generator)
-    fresh = torch.rand(30, 64, generator=generator) < 0.1
-    fresh[0] = True
+    episode_start = torch.rand(30, 64, generator=generator) < 0.1
+    episode_start[0] = True
     there = recurrent(kind).to("cuda")
     for step in range(30):
         known = None if action is None else action.to("cuda")
-        again = there.memory.advance(memory.to("cuda"), seen[step].to("cuda"), known, fresh[step].to("cuda"))
-        memory = policy.memory.advance(memory, seen[step], action, fresh[step])
+        again = there.memory.advance(memory.to("cuda"), seen[step].to("cuda"), known, episode_start[step].to("cuda"))
+        memory = policy.memory.advance(memory, seen[step], action, episode_start[step])
         assert torch.allclose(memory, again.cpu(), atol=2e-3)  # TF32
         action = policy.act(memory)
 

@@ -252,7 +252,7 @@ def test_planted_cycles_are_found():
         "surefoot.files": "from surefoot import episodes",
         "surefoot.episodes": "import numpy\nfrom surefoot.errors import InputError",
         "surefoot.compute": "if TYPE_CHECKING:\n    from surefoot.agents.memory import Memory",
-        "surefoot.agents.memory": "from surefoot.compute import norms\nfrom surefoot.errors import InputError",
+        "surefoot.agents.memory": "from surefoot.compute import row_norms\nfrom surefoot.errors import InputError",
     }
     graph = {module: imports_of(source, module, types=False) for module, source in sources.items()}
     assert cycles(graph) == [("surefoot.episodes", "surefoot.errors", "surefoot.files")]

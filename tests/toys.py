@@ -85,9 +85,20 @@ class Timed:
     """Shows ``clean`` for ever; each episode's length is drawn at its start; ``pay`` says what a step is worth."""
 
     def __init__(
-        self, slots: int, stream: Stream, *, draw: Draw, pay: Pay, clean: tuple[float, ...] = (0.0,), patience: int = 1
+        self,
+        slots: int,
+        stream: Stream,
+        *,
+        draw: Draw,
+        pay: Pay,
+        clean: tuple[float, ...] = (0.0,),
+        done_check_interval: int = 1,
     ) -> None:
-        self.slots, self.stream, self.draw, self.pay, self.patience = slots, stream, draw, pay, patience
+        self.slots = slots
+        self.stream = stream
+        self.draw = draw
+        self.pay = pay
+        self.done_check_interval = done_check_interval
         self.clean = torch.tensor(clean, dtype=torch.float32, device=stream.device)
         self.closed = False
 
@@ -100,15 +111,15 @@ class Timed:
         self.clock = self.clock + 1
         return self._observe(), self.pay(actions, self.clock, self.length).double(), self.clock >= self.length
 
-    def restart(self, rows: Tensor) -> Tensor:
+    def restart_rows(self, rows: Tensor) -> Tensor:
         self.length = torch.where(rows, self.draw(len(self.length), self.stream), self.length)
         self.clock = self.clock.masked_fill(rows, 0)
         return self._observe()[rows]
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         self.length, self.clock = self.length[rows], self.clock[rows]
 
-    def state(self) -> Tensor:
+    def read_state(self) -> Tensor:
         return torch.stack((self.clock, self.length), dim=1)
 
     def close(self) -> None:
@@ -154,12 +165,18 @@ def pay_first_choice(actions: Tensor, clock: Tensor, length: Tensor) -> Tensor:
 
 
 def toy_task(
-    draw: Draw, pay: Pay, *, clean: tuple[float, ...] = (0.0,), choices: int | None = 2, patience: int = 1, **more: Any
+    draw: Draw,
+    pay: Pay,
+    *,
+    clean: tuple[float, ...] = (0.0,),
+    choices: int | None = 2,
+    done_check_interval: int = 1,
+    **more: Any,
 ) -> Task:
     facts = {"max_steps": 1_000, "floor": 0.0, "ceiling": 1.0, **more}
     rest = {name: facts.pop(name) for name in ("n_envs", "episodes_per_env") if name in facts}
     name, method, n_stack = (facts.pop(*pair) for pair in (("name", "toy"), ("method", "binary"), ("n_stack", 1)))
-    game = partial(Timed, draw=draw, pay=pay, clean=clean, patience=patience)
+    game = partial(Timed, draw=draw, pay=pay, clean=clean, done_check_interval=done_check_interval)
     return Task(
         name=name,
         environment="toy",

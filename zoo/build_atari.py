@@ -130,7 +130,7 @@ def measure_speed(arguments: argparse.Namespace) -> None:
         began = time.monotonic()
         steps = 0
         while time.monotonic() < began + arguments.seconds / 3:
-            emulators.fleet.run("step_on")
+            emulators.fleet.run_command("step_on")
             steps += settings.slots
         print(f"emulators alone: {steps / (time.monotonic() - began):,.0f} steps/s", flush=True)
         loop.run_until(curve, 10_000, None)

@@ -1,8 +1,8 @@
 """How tensors are computed, for every folder that uses torch.
 
-- ``expand_rows`` and ``norms``: one value for each row.
+- ``expand_rows`` and ``row_norms``: one value for each row.
 - ``single_thread``, ``usable_cores`` and ``keep_freed_memory``: threads, cores and memory of this process.
-- ``processor``: which kind of processor computes, on which the last bits of a network's output may depend.
+- ``processor_kind``: which kind of processor computes, on which the last bits of a network's output may depend.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def expand_rows(values: Tensor, like: Tensor) -> Tensor:
     return values.view(-1, *[1] * (like.dim() - 1))
 
 
-def norms(offset: Tensor) -> Tensor:
+def row_norms(offset: Tensor) -> Tensor:
     """Return the l2 norm of each row, float64."""
     sizes: Tensor = torch.linalg.vector_norm(offset.flatten(1), dim=1, dtype=torch.float64)
     return sizes
@@ -64,7 +64,7 @@ def _allowed_cores() -> int:
 
 
 @functools.cache
-def processor(device: str) -> str:
+def processor_kind(device: str) -> str:
     """Return the kind of processor: a CPU's model and the instructions that torch uses of it, or a GPU's name."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name()

@@ -360,11 +360,11 @@ def test_agents_with_memory_come_back_as_they_were(policy, tmp_path):
     for name in ("n_stack", "shape", "n_actions"):
         assert getattr(again.spaces, name) == getattr(policy.spaces, name)
     seen, memory = torch.randn(7, 4, generator=torch.Generator().manual_seed(0)), [None, None]
-    fresh = torch.ones(7, dtype=torch.bool)
+    episode_start = torch.ones(7, dtype=torch.bool)
     for place, one in enumerate((policy, again)):
         state, action = one.memory.empty(seen), None
         for step in range(3):
-            state = one.memory.advance(state, seen + step, action, fresh if step == 0 else None)
+            state = one.memory.advance(state, seen + step, action, episode_start if step == 0 else None)
             action = one.act(state)
         memory[place] = (state, action)
     assert all(torch.equal(one, other) for one, other in zip(*memory, strict=True))

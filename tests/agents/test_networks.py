@@ -232,7 +232,7 @@ def test_noise_on_black_and_white_reaches_the_network_unclipped(level):
     network = small().network
     network.convolutions[0].register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))
     seen = channel.send(torch.full((6, *SHAPE), level))
-    network(stack.advance(stack.empty(seen), seen, fresh=torch.ones(6, dtype=torch.bool)))
+    network(stack.advance(stack.empty(seen), seen, episode_start=torch.ones(6, dtype=torch.bool)))
     noise = (heard[0][:, -1] - level).double()
     count = noise.numel()
     assert abs(float(noise.mean())) < 5 * sigma / count**0.5
@@ -300,8 +300,8 @@ def wrong_fresh(network, change, _fresh):
     return FIRST_OF_CHANGE(network, change, None)
 
 
-def wrong_pixels(network, change, fresh):
-    return FIRST_OF_CHANGE(network, change.flip(-1), fresh)
+def wrong_pixels(network, change, episode_start):
+    return FIRST_OF_CHANGE(network, change.flip(-1), episode_start)
 
 
 FIRST_OF_CHANGE = CNN.first_of_change

@@ -238,10 +238,10 @@ def test_the_time_left_in_observations_with_goals(tmp_path, monkeypatch):
     for step in range(5):
         plain = np.concatenate([observation[name][:2] for name in GOALS])
         seen = torch.from_numpy(plain[None])
-        memory = policy.memory.advance(memory, seen, fresh=torch.tensor([step == 0]))
+        memory = policy.memory.advance(memory, seen, episode_start=torch.tensor([step == 0]))
         known = model.predict(observation, deterministic=True)[0]
         chosen.append(np.allclose(policy.act(memory)[0].numpy(), known, atol=1e-5))
-        first = policy.memory.advance(memory, seen, fresh=torch.tensor([True]))
+        first = policy.memory.advance(memory, seen, episode_start=torch.tensor([True]))
         stuck.append(np.allclose(policy.act(first)[0].numpy(), known, atol=1e-5))
         observation = env.step(known)[0]
     assert all(chosen)

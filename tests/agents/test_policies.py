@@ -29,7 +29,7 @@ ALL = torch.tensor(True)
 
 def test_the_first_observation_fills_the_stack_and_the_oldest_goes_first():
     stack = FrameStack(3)
-    memory = stack.advance(stack.empty(frame(1, 10)), frame(1, 10), fresh=ALL.expand(2))
+    memory = stack.advance(stack.empty(frame(1, 10)), frame(1, 10), episode_start=ALL.expand(2))
     assert memory[:, :, 0].tolist() == [[1, 1, 1], [10, 10, 10]]
     for newest, expected in (
         (frame(2, 20), [[1, 1, 2], [10, 10, 20]]),
@@ -42,8 +42,8 @@ def test_the_first_observation_fills_the_stack_and_the_oldest_goes_first():
 
 def test_fresh_rows_are_refilled_and_only_they():
     stack = FrameStack(3)
-    memory = stack.advance(torch.zeros(3, 3, 1), frame(1, 10, 100), fresh=ALL.expand(3))
-    pushed = stack.advance(memory, frame(2, 20, 200), fresh=torch.tensor([False, True, False]))
+    memory = stack.advance(torch.zeros(3, 3, 1), frame(1, 10, 100), episode_start=ALL.expand(3))
+    pushed = stack.advance(memory, frame(2, 20, 200), episode_start=torch.tensor([False, True, False]))
     assert pushed[:, :, 0].tolist() == [[1, 1, 2], [20, 20, 20], [100, 100, 200]]
 
 
@@ -54,7 +54,7 @@ def test_one_frame_is_the_present():
 def test_a_memory_that_was_handed_out_does_not_change_later():
     given = torch.arange(6.0).view(2, 3, 1)
     before = given.clone()
-    FrameStack(3).advance(given, frame(3, 4), fresh=torch.tensor([True, False]))
+    FrameStack(3).advance(given, frame(3, 4), episode_start=torch.tensor([True, False]))
     assert torch.equal(given, before)
 
 
@@ -129,11 +129,11 @@ def test_the_stack_is_gymnasiums(frames):
     mine = ours.empty(torch.zeros(1, 2, 3))
     for _ in range(4):
         stacked, over = theirs.reset()[0], False
-        fresh = torch.tensor([True])
+        episode_start = torch.tensor([True])
         while not over:
-            mine = ours.advance(mine, torch.from_numpy(tape.shown[-1]).unsqueeze(0), fresh=fresh)
+            mine = ours.advance(mine, torch.from_numpy(tape.shown[-1]).unsqueeze(0), episode_start=episode_start)
             assert (mine[0].numpy() == stacked).all()
-            fresh = None
+            episode_start = None
             stacked, _, over, *_ = theirs.step(0)
 
 

@@ -72,7 +72,9 @@ def test_an_lstm_that_is_never_reset_is_noticed(monkeypatch):
     model = lstm_model()
     honest = Recurrent.advance
     monkeypatch.setattr(
-        Recurrent, "advance", lambda self, memory, seen, action=None, fresh=None: honest(self, memory, seen, action)
+        Recurrent,
+        "advance",
+        lambda self, memory, seen, action=None, episode_start=None: honest(self, memory, seen, action),
     )
     with pytest.raises(AssertionError):
         same(sb3.from_model(model), model)

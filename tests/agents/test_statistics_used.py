@@ -71,9 +71,9 @@ def test_the_encoder_of_a_recurrent_agent_gets_normalized_observations():
     policy = normalized(bare, one)
     seen = torch.from_numpy(histories()[:, 0])
     scaled = (seen.double() - torch.from_numpy(one.mean)) / torch.from_numpy(np.sqrt(one.var + EPSILON))
-    empty, fresh = bare.memory.empty(seen), torch.ones(len(seen), dtype=torch.bool)
-    expected = bare.memory.advance(empty, scaled.clamp(-CLIP, CLIP).float(), None, fresh)
-    assert torch.allclose(policy.memory.advance(empty, seen, None, fresh), expected, atol=1e-6)
+    empty, episode_start = bare.memory.empty(seen), torch.ones(len(seen), dtype=torch.bool)
+    expected = bare.memory.advance(empty, scaled.clamp(-CLIP, CLIP).float(), None, episode_start)
+    assert torch.allclose(policy.memory.advance(empty, seen, None, episode_start), expected, atol=1e-6)
     assert taken_apart(policy)[1] is one
     assert feature_scales(policy) == pytest.approx(np.sqrt(one.var + EPSILON))
 

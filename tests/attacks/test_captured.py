@@ -28,8 +28,8 @@ def view_of(budgets):
 def replayed(view, attack=ATTACK):
     batch, left = VictimBatch.of(view, ROWS, attack.smoothing), view.budget_left[ROWS]
     climb = Climb(attack, 16)
-    climb.prepare(batch, left)
-    return climb, climb.run(batch, ACTIONS, left)
+    climb.prepare_tensors(batch, left)
+    return climb, climb.run_search(batch, ACTIONS, left)
 
 
 def same(one, two):
@@ -65,7 +65,7 @@ def test_what_an_earlier_search_left_does_not_matter():
     view = view_of([0.5, 2.0, 6.0, 0.05])
     rows, actions = ROWS[2:5], ACTIONS[2:5]
     batch = VictimBatch.of(view, rows, UNDEFENDED)
-    assert same(climb.run(batch, actions, view.budget_left[rows]), ATTACK.climb(view, rows, actions))
+    assert same(climb.run_search(batch, actions, view.budget_left[rows]), ATTACK.climb(view, rows, actions))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_an_earlier_search_left_does_not_matter():
     ],
 )
 def test_a_planted_error_is_noticed(attack, planted, monkeypatch):
-    view, honest, count = view_of([0.5, 2.0, 6.0, 0.05]), Climb.iterate, []
+    view, honest, count = view_of([0.5, 2.0, 6.0, 0.05]), Climb.iterate_once, []
     assert same(replayed(view, attack)[1], attack.climb(view, ROWS, ACTIONS))
 
     def wrong(self):
@@ -88,7 +88,7 @@ def test_a_planted_error_is_noticed(attack, planted, monkeypatch):
         if len(count) < 60:
             planted(self)
 
-    monkeypatch.setattr(Climb, "iterate", wrong)
+    monkeypatch.setattr(Climb, "iterate_once", wrong)
     assert not same(replayed(view, attack)[1], attack.climb(view, ROWS, ACTIONS))
 
 
@@ -139,9 +139,11 @@ def test_planted_an_overflow_taken_for_a_gradient(monkeypatch):
 
 def test_a_network_that_was_moved_is_recorded_again(monkeypatch):
     """Every run on a GPU begins with weights on the CPU: what was recorded in the run before reads freed memory."""
-    view, prepare, recorded = view_of(BUDGETS), Climb.prepare, []
+    view, prepare, recorded = view_of(BUDGETS), Climb.prepare_tensors, []
     monkeypatch.setattr("surefoot.attacks.dqn.can_capture", lambda _: True)
-    monkeypatch.setattr(Climb, "prepare", lambda self, *given: recorded.append(self.size) or prepare(self, *given))
+    monkeypatch.setattr(
+        Climb, "prepare_tensors", lambda self, *given: recorded.append(self.size) or prepare(self, *given)
+    )
     for _ in range(2):
         HASTY.climb(view, ROWS, ACTIONS)
     assert recorded == [16]

@@ -155,15 +155,15 @@ def test_a_wrong_context_is_noticed(planted, monkeypatch):
 
 
 def test_a_clean_memory_of_perturbed_observations_is_noticed(monkeypatch):
-    honest = channel.Ledger.admit
+    honest = channel.Ledger.admit_perturbation
 
-    def admit(self, observation, rows):
+    def admit_perturbation(self, observation, rows):
         before = self.clean
         offset = honest(self, observation, rows)
-        self.clean = self.policy.memory.advance(before, observation + offset, rows.action, rows.fresh)
+        self.clean = self.policy.memory.advance(before, observation + offset, rows.action, rows.episode_start)
         return offset
 
-    monkeypatch.setattr(channel.Ledger, "admit", admit)
+    monkeypatch.setattr(channel.Ledger, "admit_perturbation", admit_perturbation)
     assert compared().gap > 1e-3
 
 

@@ -102,7 +102,7 @@ def shown():
     rows = Rows(
         episode=torch.arange(2),
         step=torch.zeros(2, dtype=torch.int64),
-        fresh=torch.ones(2, dtype=torch.bool),
+        episode_start=torch.ones(2, dtype=torch.bool),
         state=None,
         memory=torch.zeros(2, 1, 4),
         action=None,

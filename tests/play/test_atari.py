@@ -10,7 +10,7 @@ from surefoot.agents.callables import from_callable
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.envs.atari.emulators import CUT, ENDED, Board, Cartridge, Emulators
-from surefoot.play.envs.atari.env import Atari, AtariEnvironment, counted, slot_seeds
+from surefoot.play.envs.atari.env import Atari, AtariEnvironment, count_rewards, slot_seeds
 from surefoot.play.envs.atari.processes import Fleet
 from surefoot.play.envs.atari.screens import AT_ONCE, Shrinker
 from surefoot.play.plan import Plan
@@ -123,8 +123,8 @@ def test_a_round_of_pong_ends_with_its_first_goal():
             assert not cut
         assert sum(rewards) == 0
         assert 20 < len(rewards) < 200
-    assert counted(ROUND, np.array([-1.0, 0.0, 1.0])).tolist() == [0, 0, 1]
-    assert counted(PONG, np.array([-1.0, 0.0, 1.0])).tolist() == [-1, 0, 1]
+    assert count_rewards(ROUND, np.array([-1.0, 0.0, 1.0])).tolist() == [0, 0, 1]
+    assert count_rewards(PONG, np.array([-1.0, 0.0, 1.0])).tolist() == [-1, 0, 1]
 
 
 def test_the_limit_cuts_and_does_not_end():
@@ -149,7 +149,7 @@ def test_actions_stick_one_frame_in_four():
     machine, stuck = emulators.machines[0], 0
     for frame in range(3_000):
         before, action = machine.last, (machine.last + 1) % 3
-        machine.act(action)
+        machine.advance_frame(action)
         stuck += machine.last == before
         assert machine.last in (before, action), frame
     assert not off(stuck, 3_000, 0.25)
@@ -163,7 +163,7 @@ def test_episodes_begin_after_one_to_thirty_frames():
     board.active[:] = 1
     frames = []
     for _ in range(60):
-        emulators.restart()
+        emulators.restart_active()
         frames.append(emulators.machines[0].emulator.getEpisodeFrameNumber())
     assert set(frames) <= set(range(1, 31))
     assert len(set(frames)) > 15
@@ -180,10 +180,10 @@ def record(processes, steps=90):
         observation, reward, over = game.step(torch.tensor([2, 3, 4]))
         seen += [observation, reward, over]
         if over.any():
-            assert torch.equal(game.restart(over), observation[over])
+            assert torch.equal(game.restart_rows(over), observation[over])
             endings += int(over.sum())
     assert endings >= 3
-    game.keep(torch.tensor([2]))
+    game.keep_rows(torch.tensor([2]))
     seen.append(game.step(torch.tensor([0]))[0])
     game.close()
     return seen
@@ -215,11 +215,11 @@ def begun(cartridge, action, frames):
     emulators.reset()
     machine = emulators.machines[0]
     for _ in range(frames):
-        machine.act(action)
+        machine.advance_frame(action)
     # The random numbers of the new episode, in which the first actions stick.
     machine.random = np.random.Generator(np.random.PCG64(4))
     machine.sticks = iter([True] * 3 + [False] * 97)
-    machine.start()
+    machine.start_episode()
     state = machine.emulator.cloneState().__getstate__()
     emulators.close()
     return state
@@ -245,7 +245,7 @@ def test_a_dead_process_is_told():
     fleet.helpers[0].kill()
     fleet.helpers[0].wait()
     with pytest.raises(InputError, match="process with emulators has ended"):
-        fleet.run("reset")
+        fleet.run_command("reset")
     fleet.close()
     fleet.close()
 
@@ -341,7 +341,7 @@ def test_freeways_chicken_is_never_faster():
     height = int(machine.emulator.getRAM()[HEIGHT - 0x80])
     assert height == START_HEIGHT
     for frame in range(1_500):
-        reward = machine.act(1)
+        reward = machine.advance_frame(1)
         now = int(machine.emulator.getRAM()[HEIGHT - 0x80])
         assert now <= height + 1
         if reward:

@@ -10,7 +10,15 @@ import torch
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play import baseline as blind
-from surefoot.play.baseline import HALF_PERIODS, Clockwork, Wave, find_baseline, names_of, open_loop_policy, waves
+from surefoot.play.baseline import (
+    HALF_PERIODS,
+    Clockwork,
+    Wave,
+    candidate_waves,
+    find_baseline,
+    names_of,
+    open_loop_policy,
+)
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
@@ -48,7 +56,7 @@ def test_waves_say_what_they_do():
 
 @pytest.mark.parametrize("choices", [1, 2, 3])
 def test_every_candidate_once(choices):
-    found = list(waves(range(choices)))
+    found = list(candidate_waves(range(choices)))
     pairs = choices * (choices - 1)
     phases = sum(1 if half == 1 else 2 for half in HALF_PERIODS)
     assert len(found) == len(set(found)) == choices + pairs * phases
@@ -78,7 +86,7 @@ def test_the_search_is_not_the_measurement(monkeypatch):
     monkeypatch.setattr(blind, "play", lambda plan, **more: plans.append(plan) or play(plan, **more))
     task = toy_task(geometric(0.1, 200), pay_steps, ceiling=200.0)
     found = find_baseline(task, search=20, measure=4_000)
-    assert len({(plan.seed, plan.purpose) for plan in plans}) == len(plans) == len(list(waves(range(2)))) + 1
+    assert len({(plan.seed, plan.purpose) for plan in plans}) == len(plans) == len(list(candidate_waves(range(2)))) + 1
     assert [plan.n_episodes for plan in plans] == [20] * (len(plans) - 1) + [4_000]
     assert all(plan.purpose != () for plan in plans)  # and neither is any certificate's
     assert abs(found.mean - 10) < Z * found.sem + 0.01
@@ -108,7 +116,7 @@ def test_progress_counts_the_policies():
     seen = []
     task = toy_task(fixed(1), pay_steps, ceiling=1.0)
     find_baseline(task, search=1, measure=2, progress=lambda done, of: seen.append((done, of)))
-    count = len(list(waves(range(2))))
+    count = len(list(candidate_waves(range(2))))
     assert seen == [(number + 1, count) for number in range(count)]
 
 
@@ -142,7 +150,7 @@ def test_the_stored_floor_is_what_is_measured(name):
     task = get_task(name)
     assert task.baseline is not None
     names = names_of(task)
-    (wave,) = [wave for wave in waves(range(len(names))) if wave.describe(names) == task.baseline.what]
+    (wave,) = [wave for wave in candidate_waves(range(len(names))) if wave.describe(names) == task.baseline.what]
     policy = open_loop_policy(task, wave)
     returns = play(
         Plan(task=task, policy=policy, noise=Noise.of(0.0), n_episodes=4_000, seed=77, purpose=(Purpose.PILOT,))
@@ -158,7 +166,7 @@ def test_the_stored_floor_of_an_atari_task_is_plausible(name, episodes, wrong):
     pytest.importorskip("ale_py")
     task = get_task(name)
     names = names_of(task)
-    (wave,) = [wave for wave in waves(range(len(names))) if wave.describe(names) == task.baseline.what]
+    (wave,) = [wave for wave in candidate_waves(range(len(names))) if wave.describe(names) == task.baseline.what]
     policy = open_loop_policy(task, wave)
     returns = play(
         Plan(

@@ -24,11 +24,11 @@ def stream(*seed):
     return Stream(np.random.SeedSequence(7, spawn_key=seed), CPU)
 
 
-def record(rows, size=2, step=0, fresh=None):
+def record(rows, size=2, step=0, episode_start=None):
     return Rows(
         episode=torch.arange(rows),
         step=torch.full((rows,), step),
-        fresh=fresh,
+        episode_start=episode_start,
         state=None,
         memory=torch.zeros(rows, 1, size),
         action=None,
@@ -111,7 +111,7 @@ def test_noise_never_passes_through_an_integer_dtype():
 def test_a_slot_keeps_its_noise_when_others_are_gone():
     whole, part = quiet(1.0, 6, (3,), stream(0)), quiet(1.0, 6, (3,), stream(0))
     for stay, kept in (([1, 2, 4], [1, 2, 4]), ([0, 2], [1, 4])):
-        part.keep(torch.tensor(stay))
+        part.keep_rows(torch.tensor(stay))
         for _ in range(2):
             everything = whole.send(torch.zeros(6, 3))
             assert torch.equal(part.send(torch.zeros(len(kept), 3)), everything[kept])
@@ -253,7 +253,7 @@ def test_what_is_exactly_the_budget_is_not_rounded_over_it(budget, unit):
 
 def test_planted_a_ledger_that_does_not_look_again_is_caught(monkeypatch):
     def once(self, proposal, left, dtype):
-        return proposal.to(dtype), self._sizes(proposal.to(dtype)) ** 2
+        return proposal.to(dtype), self._perturbation_norms(proposal.to(dtype)) ** 2
 
     monkeypatch.setattr(Ledger, "_clip_to_budget", once)
     with pytest.raises(AssertionError):
@@ -268,11 +268,11 @@ def test_clipping_keeps_the_direction():
 def test_a_restart_gives_the_budget_back_to_the_rows_that_begin():
     channel = attacked(Spy(lambda view: torch.ones_like(view.observation) * 9), budget=1.0)
     channel.send(torch.zeros(4, 2), record(4))
-    channel.restart(torch.tensor([True, False, False, True]))
+    channel.restart_rows(torch.tensor([True, False, False, True]))
     torch.testing.assert_close(
         channel.ledger.budget_left, torch.tensor([1, 0, 0, 1], dtype=torch.float64), atol=1e-3, rtol=0
     )
-    channel.keep(torch.tensor([0, 1]))
+    channel.keep_rows(torch.tensor([0, 1]))
     assert channel.ledger.budget_left.shape == (2,)
 
 
@@ -283,7 +283,7 @@ def test_rows_that_stay_keep_what_is_theirs():
     channel.send(torch.arange(8.0).reshape(4, 2), record(4))
     ledger = channel.ledger
     before = (ledger.budget_used, ledger.last_perturbation, ledger.noise, ledger.clean)
-    channel.keep(rows)
+    channel.keep_rows(rows)
     after = (ledger.budget_used, ledger.last_perturbation, ledger.noise, ledger.clean)
     assert all(torch.equal(old[rows], new) for old, new in zip(before, after, strict=True))
     assert ledger.budget_used.tolist() == pytest.approx([0.1, 0.3])

@@ -47,7 +47,7 @@ def test_cartpole_is_gymnasiums(slots, skill):
     rng = np.random.default_rng(1)
     game = cartpole(slots)
     first = game.reset()
-    starts = game.state().numpy().copy()
+    starts = game.read_state().numpy().copy()
     plan = rng.integers(0, 2, (200, slots))
     use = rng.random((200, slots)) < skill
     records, ends = [first.numpy().copy()], []
@@ -59,7 +59,7 @@ def test_cartpole_is_gymnasiums(slots, skill):
         assert reward.dtype == torch.float64
         assert (reward == 1).all()
         records.append(observation.numpy().copy())
-        states.append(game.state().numpy().copy())
+        states.append(game.read_state().numpy().copy())
         ends.append(over.numpy().copy())
     reference = gymnasium.make("CartPole-v1", max_episode_steps=200)
     how = set()
@@ -86,9 +86,9 @@ def test_cartpole_starts_where_gymnasium_starts():
     game = cartpole(5_000)
     observation = game.reset()
     assert observation.dtype == torch.float32
-    assert game.state().dtype == torch.float64
-    assert torch.equal(observation, game.state().float())
-    starts = game.state().flatten()
+    assert game.read_state().dtype == torch.float64
+    assert torch.equal(observation, game.read_state().float())
+    starts = game.read_state().flatten()
     assert float(starts.abs().max()) <= 0.05
     assert not off(int((starts < 0).sum()), starts.numel(), 0.5)
     assert not off(int((starts.abs() < 0.025).sum()), starts.numel(), 0.5)
@@ -106,21 +106,21 @@ def test_cartpole_restarts_only_the_rows_marked():
     game.reset()
     for _ in range(5):
         game.step(torch.ones(4, dtype=torch.int64))
-    before = game.state().clone()
-    fresh = game.restart(torch.tensor([False, True, False, True]))
+    before = game.read_state().clone()
+    fresh = game.restart_rows(torch.tensor([False, True, False, True]))
     assert fresh.shape == (2, 4)
-    assert torch.equal(fresh, game.state()[[1, 3]].float())
+    assert torch.equal(fresh, game.read_state()[[1, 3]].float())
     assert (fresh.abs() <= 0.05).all()
-    assert torch.equal(game.state()[[0, 2]], before[[0, 2]])
+    assert torch.equal(game.read_state()[[0, 2]], before[[0, 2]])
     assert game.clock.steps.tolist() == [5, 0, 5, 0]
 
 
 def test_cartpole_keeps_only_the_rows_named():
     game = cartpole(4)
     game.reset()
-    before = game.state().clone()
-    game.keep(torch.tensor([1, 3]))
-    assert torch.equal(game.state(), before[[1, 3]])
+    before = game.read_state().clone()
+    game.keep_rows(torch.tensor([1, 3]))
+    assert torch.equal(game.read_state(), before[[1, 3]])
     assert game.step(torch.zeros(2, dtype=torch.int64))[0].shape == (2, 4)
 
 
@@ -129,19 +129,23 @@ def test_later_starts_of_a_slot_do_not_depend_on_its_neighbours(others):
     alone = cartpole(4, seed=5)
     alone.reset()
     mine = torch.tensor([False, False, True, False])
-    expected = [alone.restart(mine) for _ in range(3)]
+    expected = [alone.restart_rows(mine) for _ in range(3)]
     assert len(torch.cat(expected).unique()) == 12
     game = cartpole(4, seed=5)
     game.reset()
     if others == "leave":
-        game.keep(torch.tensor([1, 2]))
-        game.keep(torch.tensor([1]))
+        game.keep_rows(torch.tensor([1, 2]))
+        game.keep_rows(torch.tensor([1]))
         mine = torch.tensor([True])
     if others == "restart first":
         for _ in range(5):
-            game.restart(~mine)
+            game.restart_rows(~mine)
     for start in expected:
-        got = game.restart(torch.ones(4, dtype=torch.bool))[2:3] if others == "restart too" else game.restart(mine)
+        got = (
+            game.restart_rows(torch.ones(4, dtype=torch.bool))[2:3]
+            if others == "restart too"
+            else game.restart_rows(mine)
+        )
         assert torch.equal(got, start)
 
 
@@ -251,7 +255,7 @@ def test_runs_seeded_0_and_1_share_no_episodes():
 def test_later_episodes_of_a_slot_are_new():
     game = slots_of("ToyFloat", 2)
     first = game.reset()
-    again = game.restart(torch.tensor([True, False]))
+    again = game.restart_rows(torch.tensor([True, False]))
     assert again.shape == (1, 2)
     assert len(torch.cat([first, again]).unique()) == 6
 
@@ -307,7 +311,7 @@ def test_dropped_environments_are_closed():
     made, closed = list(game.environments), []
     for row, environment in enumerate(made):
         environment.close = lambda row=row: closed.append(row)
-    game.keep(torch.tensor([0, 2]))
+    game.keep_rows(torch.tensor([0, 2]))
     assert closed == [1]
     assert game.environments == [made[0], made[2]]
     game.close()

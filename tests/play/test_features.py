@@ -79,7 +79,7 @@ def test_each_feature_has_its_own_noise():
 def record(slots):
     zero = torch.zeros(slots, dtype=torch.long)
     memory = torch.zeros(slots, 1, 4)
-    return Rows(episode=zero, step=zero, fresh=None, state=None, memory=memory, action=None)
+    return Rows(episode=zero, step=zero, episode_start=None, state=None, memory=memory, action=None)
 
 
 @pytest.mark.parametrize(("feature", "allowed"), [(0, 0.5), (1, 1.0), (3, 2.0)])
@@ -88,7 +88,7 @@ def test_the_budget_is_measured_in_units_of_the_least_noise(feature, allowed):
     wish = torch.zeros(2, 4)
     wish[:, feature] = 10.0
     sent = channel(SIGMAS, Spy(lambda view: wish), 0.5, slots=2)
-    offset = sent.ledger.admit(torch.zeros(2, 4), record(2))
+    offset = sent.ledger.admit_perturbation(torch.zeros(2, 4), record(2))
     assert offset[:, feature].tolist() == pytest.approx([allowed, allowed], rel=1e-6)
     assert float(offset[0, feature]) <= allowed
     assert sent.ledger.budget_used.tolist() == pytest.approx([0.5, 0.5], rel=1e-6)

@@ -142,7 +142,7 @@ def test_attackers_may_learn():
 class Fated(Timed):
     """Draws the length of its first episode, and keeps it."""
 
-    def restart(self, rows):
+    def restart_rows(self, rows):
         self.clock = self.clock.masked_fill(rows, 0)
         return self._observe()[rows]
 

@@ -146,7 +146,7 @@ class LeakyChannel(Channel):
         noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.sigmas)
         noise = noise if self.env is None else noise[self.env]
         self.ledger.noise = noise
-        return observation + self.ledger.admit(observation, rows) + noise
+        return observation + self.ledger.admit_perturbation(observation, rows) + noise
 
 
 def test_who_waits_for_the_noise_gains_nothing():
@@ -175,7 +175,7 @@ def test_greed_is_clipped():
 
 def test_planted_ledger_without_clipping_is_caught(monkeypatch):
     def unclipped(self, proposal, left, dtype):
-        return proposal.to(dtype), self._sizes(proposal) ** 2
+        return proposal.to(dtype), self._perturbation_norms(proposal) ** 2
 
     monkeypatch.setattr(Ledger, "_clip_to_budget", unclipped)
     played = worst_case(Spy(ten_times_too_much), SIGMA)
@@ -208,7 +208,7 @@ def test_every_episode_of_a_slot_has_the_whole_budget():
 
 def test_nothing_is_spent_on_episodes_that_are_over():
     """Also where the environment lets rows that are over wait for others: every step but theirs is booked."""
-    task = toy_task(geometric(0.3, 50), pay_steps, clean=(1.0, 2.0), ceiling=50.0, patience=8)
+    task = toy_task(geometric(0.3, 50), pay_steps, clean=(1.0, 2.0), ceiling=50.0, done_check_interval=8)
     spy = Spy(lambda view: torch.full_like(view.observation, 0.1))
     deal = {"n_episodes": 40, "n_envs": 8, "episodes_per_env": 5}
     plan = Plan(task=task, policy=constant(2), noise=Noise.of(SIGMA), attacker=spy, budget=100.0, **deal)
@@ -258,10 +258,10 @@ def length_biased(lengths, shorts):
     return mean_off(lengths, mean, variance, LIMIT), off(shorts, len(lengths), SHORT)
 
 
-@pytest.mark.parametrize("patience", [1, 8])
+@pytest.mark.parametrize("done_check_interval", [1, 8])
 @pytest.mark.parametrize(("slots", "episodes", "rounds"), DEALS)
-def test_short_episodes_are_not_favoured(slots, episodes, rounds, patience):
-    task = toy_task(geometric(END, LIMIT), pay_steps, ceiling=float(LIMIT), patience=patience)
+def test_short_episodes_are_not_favoured(slots, episodes, rounds, done_check_interval):
+    task = toy_task(geometric(END, LIMIT), pay_steps, ceiling=float(LIMIT), done_check_interval=done_check_interval)
     played = play(
         Plan(
             task=task,
@@ -290,7 +290,9 @@ def test_short_episodes_are_not_favoured(slots, episodes, rounds, patience):
 
 
 def _paying_short(task):
-    return lambda slots, stream: Timed(slots, stream, draw=geometric(END, LIMIT), pay=pay_short(MOST), patience=1)
+    return lambda slots, stream: Timed(
+        slots, stream, draw=geometric(END, LIMIT), pay=pay_short(MOST), done_check_interval=1
+    )
 
 
 def first_finished(slots, count, seed):
@@ -303,7 +305,7 @@ def first_finished(slots, count, seed):
     while len(found) < count:
         over = game.step(torch.zeros(slots))[2]
         found += game.clock[over].tolist()
-        game.restart(over)
+        game.restart_rows(over)
     return np.array(found[:count])
 
 
@@ -314,11 +316,11 @@ def test_planted_first_finished_episodes_are_caught(slots, episodes, rounds):
     assert length_biased(lengths, (lengths <= MOST).sum()) == (True, True)
 
 
-@pytest.mark.parametrize("patience", [1, 3, 8])
-def test_episode_k_is_played_by_slot_k_mod_slots(patience):
-    task = toy_task(listed([3, 1, 9, 4]), pay_steps, ceiling=9.0, patience=patience)
+@pytest.mark.parametrize("done_check_interval", [1, 3, 8])
+def test_episode_k_is_played_by_slot_k_mod_slots(done_check_interval):
+    task = toy_task(listed([3, 1, 9, 4]), pay_steps, ceiling=9.0, done_check_interval=done_check_interval)
     # Four slots and ten episodes: slots 0 and 1 play three, slots 2 and 3 play two. Lists only fit four rows.
-    task = with_env(task, lambda slots, stream: _BySlot(stream, [3, 1, 9, 4], patience))
+    task = with_env(task, lambda slots, stream: _BySlot(stream, [3, 1, 9, 4], done_check_interval))
     played = play(Plan(task=task, policy=constant(), noise=Noise.of(0.1), n_episodes=10, n_envs=4, episodes_per_env=3))
     assert played.returns.tolist() == [3, 1, 9, 4, 3, 1, 9, 4, 3, 1]
     assert played.lengths.tolist() == played.returns.tolist()
@@ -327,10 +329,12 @@ def test_episode_k_is_played_by_slot_k_mod_slots(patience):
 class _BySlot(Timed):
     """Every slot has one length for all its episodes."""
 
-    def __init__(self, stream, lengths, patience=1):
-        super().__init__(len(lengths), stream, draw=listed(lengths), pay=pay_steps, patience=patience)
+    def __init__(self, stream, lengths, done_check_interval=1):
+        super().__init__(
+            len(lengths), stream, draw=listed(lengths), pay=pay_steps, done_check_interval=done_check_interval
+        )
 
-    def restart(self, rows):
+    def restart_rows(self, rows):
         self.clock = self.clock.masked_fill(rows, 0)
         return self._observe()[rows]
 

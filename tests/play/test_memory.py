@@ -107,27 +107,33 @@ POLICIES = {
 }
 
 
-def plan_of(policy, patience=1, **more):
+def plan_of(policy, done_check_interval=1, **more):
     pay, n_actions = (pay_action, None) if policy.spaces.n_actions is None else (pay_first_choice, 2)
     task = toy_task(
-        geometric(0.2, LIMIT), pay, clean=CLEAN, choices=n_actions, patience=patience, floor=-99.0, ceiling=99.0
+        geometric(0.2, LIMIT),
+        pay,
+        clean=CLEAN,
+        choices=n_actions,
+        done_check_interval=done_check_interval,
+        floor=-99.0,
+        ceiling=99.0,
     )
     deal = {"n_episodes": 36, "n_envs": 9, "episodes_per_env": 4}
     return Plan(task=task, policy=policy, noise=Noise.of(SIGMA), **deal | more)
 
 
-def gap(policy, naive, patience):
+def gap(policy, naive, done_check_interval):
     """The largest difference of a return between the loop and the reference, on the same noise."""
-    plan = plan_of(policy, patience)
+    plan = plan_of(policy, done_check_interval)
     played = play(plan)
     _, seeds, _ = block_seeds(plan.seed, plan.purpose, 0)
     noise = Stream(seeds, torch.device("cpu"))
-    noise = np.stack([noise.normal((9, 4)).mul_(SIGMA).numpy() for _ in range(4 * (LIMIT + patience))])
+    noise = np.stack([noise.normal((9, 4)).mul_(SIGMA).numpy() for _ in range(4 * (LIMIT + done_check_interval))])
     slow = []
     for number in range(36):
         # An environment's next episode begins when the loop looks for finished ones.
         before = played.lengths[number % 9 : number : 9]
-        first = sum(-(-length // patience) * patience for length in before)
+        first = sum(-(-length // done_check_interval) * done_check_interval for length in before)
         agent = naive(policy)
         seen = np.float32(CLEAN) + noise[first : first + played.lengths[number], number % 9]
         actions = [agent.act(one) for one in seen]
@@ -137,34 +143,34 @@ def gap(policy, naive, patience):
     return float(np.abs(played.returns - slow).max())
 
 
-@pytest.mark.parametrize("patience", [1, 8])
+@pytest.mark.parametrize("done_check_interval", [1, 8])
 @pytest.mark.parametrize("name", POLICIES)
-def test_the_loop_plays_as_one_episode_at_a_time(name, patience):
-    assert gap(*POLICIES[name], patience) < 1e-5
+def test_the_loop_plays_as_one_episode_at_a_time(name, done_check_interval):
+    assert gap(*POLICIES[name], done_check_interval) < 1e-5
 
 
-def not_reset(self, memory, seen, action=None, fresh=None, *, honest=Recurrent.advance):
+def not_reset(self, memory, seen, action=None, episode_start=None, *, honest=Recurrent.advance):
     first = action is None
-    return honest(self, memory, seen, action, fresh if first else None)
+    return honest(self, memory, seen, action, episode_start if first else None)
 
 
-def last_action_not_reset(self, memory, seen, action=None, fresh=None, *, honest=Recurrent.advance):
-    kept = memory if fresh is None else memory.masked_fill(fresh.unsqueeze(1), 0.0)
+def last_action_not_reset(self, memory, seen, action=None, episode_start=None, *, honest=Recurrent.advance):
+    kept = memory if episode_start is None else memory.masked_fill(episode_start.unsqueeze(1), 0.0)
     return honest(self, kept, seen, action, None)
 
 
-def next_row(self, memory, seen, action=None, fresh=None, *, honest=Recurrent.advance):
-    return honest(self, memory.roll(1, 0), seen, action, fresh)
+def next_row(self, memory, seen, action=None, episode_start=None, *, honest=Recurrent.advance):
+    return honest(self, memory.roll(1, 0), seen, action, episode_start)
 
 
-def forgets(self, memory, seen, action=None, fresh=None, *, honest=Recurrent.advance):
-    return honest(self, torch.zeros_like(memory), seen, action, fresh)
+def forgets(self, memory, seen, action=None, episode_start=None, *, honest=Recurrent.advance):
+    return honest(self, torch.zeros_like(memory), seen, action, episode_start)
 
 
 @pytest.mark.parametrize("planted", [not_reset, last_action_not_reset, next_row, forgets])
 def test_planted_errors_are_noticed_by_that_comparison(planted, monkeypatch):
     monkeypatch.setattr(Recurrent, "advance", planted)
-    monkeypatch.setattr(RowChecks, "due", lambda self: False)  # which notices a memory of other rows too
+    monkeypatch.setattr(RowChecks, "is_due", lambda self: False)  # which notices a memory of other rows too
     assert gap(*POLICIES["gru, clipped"], 1) > 1e-2
 
 

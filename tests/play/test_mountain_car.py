@@ -66,8 +66,8 @@ def test_random_episodes_are_gymnasiums_bit_for_bit():
 
 
 def test_a_slip_of_one_rounding_is_noticed_by_that_comparison(monkeypatch):
-    honest = MountainCar._advance
-    monkeypatch.setattr(MountainCar, "_advance", lambda self, action, kind: honest(self, action, torch.float64))
+    honest = MountainCar._advance_car
+    monkeypatch.setattr(MountainCar, "_advance_car", lambda self, action, kind: honest(self, action, torch.float64))
     assert differences(20)[0] > 0
 
 
@@ -87,9 +87,9 @@ def test_a_restarted_row_begins_where_it_would_have_alone():
         batch.reset()
         batch.step(torch.zeros(6, 1))
     first = torch.tensor([True, False, False, True, False, False])
-    alone = one.restart(first)
-    other.keep(torch.tensor([0, 3, 4]))
-    again = other.restart(torch.tensor([True, True, False]))
+    alone = one.restart_rows(first)
+    other.keep_rows(torch.tensor([0, 3, 4]))
+    again = other.restart_rows(torch.tensor([True, True, False]))
     assert torch.equal(alone, again)
     assert (one.clock.steps == torch.tensor([0, 1, 1, 0, 1, 1])).all()
     # The first step of a restarted row is in double precision, its neighbours' second is not.

@@ -92,7 +92,7 @@ def test_a_block_fills_a_gpu_and_one_that_waits_for_emulators_half_of_it():
         for device in ("cpu", "cuda")
     }
     assert shares == {"cpu": (0.0, 0.0), "cuda": (1.0, 0.5)}
-    assert [Processes(4).at_a_time(share) for share in (0.0, 0.5, 1.0)] == [4, 4, 1]
+    assert [Processes(4).n_parallel(share) for share in (0.0, 0.5, 1.0)] == [4, 4, 1]
 
 
 def test_cores_are_lowered_and_never_raised(monkeypatch):

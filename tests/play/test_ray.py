@@ -173,9 +173,9 @@ def test_planted_a_node_that_computes_something_else_is_noticed(workers):
 
 def test_planted_another_kind_of_processor_is_a_warning():
     check = module.CrossCheck(str, module.NodeResult("a" * 30, "AMD", 7))
-    assert check.compared(3, module.NodeResult("b" * 30, "AMD", "7")) == 7
+    assert check.compare_results(3, module.NodeResult("b" * 30, "AMD", "7")) == 7
     with pytest.warns(UserWarning, match=r"different kinds give other bits for block 3: aaaaaaaaaaaa \(AMD\) and bbb"):
-        assert check.compared(3, module.NodeResult("b" * 30, "Intel", "8")) == 7
+        assert check.compare_results(3, module.NodeResult("b" * 30, "Intel", "8")) == 7
 
 
 @pytest.mark.parametrize("what", ["torch", "source code", "agent"])

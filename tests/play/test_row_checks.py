@@ -106,7 +106,7 @@ def test_an_agent_that_answers_for_rows_it_was_not_asked_is_refused(same_draws):
             return super().forward(seen if len(seen) == 200 else torch.zeros(200, 1, 4))
 
     policy = Policy(Stubborn(), Spaces(shape=TASK.spaces.shape, n_actions=TASK.spaces.n_actions))
-    with pytest.raises(DependentRowsError, match=r"all rows together, but not alone \(step 1, 200 answers to 1 rows\)"):
+    with pytest.raises(DependentRowsError, match=r"answers 200 rows when it is asked alone \(step 1, expected 1\)"):
         play(plan_of(policy))
 
 
@@ -155,8 +155,8 @@ def test_a_memory_that_mixes_rows_is_noticed(monkeypatch, same_draws):
     play(plan_of(policy, n_episodes=30, n_envs=30))
     honest = Recurrent.advance
 
-    def mixed(self, memory, seen, action=None, fresh=None):
-        after = honest(self, memory, seen, action, fresh)
+    def mixed(self, memory, seen, action=None, episode_start=None):
+        after = honest(self, memory, seen, action, episode_start)
         return after + 0.05 * after.mean(dim=0)
 
     monkeypatch.setattr(Recurrent, "advance", mixed)
@@ -171,7 +171,7 @@ def test_short_blocks_have_checks_and_long_ones_have_them_up_to_the_end(monkeypa
     policy = as_policy("cartpole-1-s0.2", TASK.spaces)
     monkeypatch.setattr(row_checks, "unforeseeable", lambda: np.random.default_rng(3))
     checks = RowChecks(policy)
-    steps = [step for step in range(1, 20_001) if checks.due()]
+    steps = [step for step in range(1, 20_001) if checks.is_due()]
     assert steps[0] == 1
     assert sum(step < 20 for step in steps) >= 2
     late = sum(step >= 10_000 for step in steps)
@@ -180,7 +180,9 @@ def test_short_blocks_have_checks_and_long_ones_have_them_up_to_the_end(monkeypa
 
 def test_nobody_can_foresee_them():
     policy = as_policy("cartpole-1-s0.2", TASK.spaces)
-    one, other = (np.array([checks.due() for _ in range(5_000)]) for checks in (RowChecks(policy), RowChecks(policy)))
+    one, other = (
+        np.array([checks.is_due() for _ in range(5_000)]) for checks in (RowChecks(policy), RowChecks(policy))
+    )
     assert not np.array_equal(one, other)
     drawn = [rows_of_agents.unforeseeable().integers(2**63) for _ in range(2)]
     assert drawn[0] != drawn[1]
@@ -203,7 +205,7 @@ def test_what_is_asked_again():
 @pytest.mark.parametrize("change", [{"stochastic": True}, {"open_loop": True}])
 def test_policies_that_need_no_check(change):
     checks = RowChecks(replace(as_policy("cartpole-1-s0.2", TASK.spaces), **change))
-    assert not any(checks.due() for _ in range(100))
+    assert not any(checks.is_due() for _ in range(100))
 
 
 # --- a run with checks is the run without -----------------------------------------------------------------------------
@@ -225,13 +227,13 @@ class Draws(nn.Module):
 def test_checks_change_neither_returns_nor_generators(monkeypatch):
     policy = as_policy("cartpole-1-s0.2", TASK.spaces)
     with monkeypatch.context() as without:
-        without.setattr(RowChecks, "due", lambda self: False)
+        without.setattr(RowChecks, "is_due", lambda self: False)
         expected = play(plan_of(policy))
     monkeypatch.setattr(row_checks, "RATE", 1.0)
     assert np.array_equal(play(plan_of(policy)).returns, expected.returns)
     checks, memory = RowChecks(Policy(Draws(), Spaces(shape=(4,), n_actions=2))), torch.randn(30, 1, 4)
     action, before = checks.policy.act(memory), states()
-    checks.check((memory, memory[:, 0], None, None), memory, action)
+    checks.check_step((memory, memory[:, 0], None, None), memory, action)
     assert states() == before
 
 
@@ -314,7 +316,7 @@ def test_nothing_is_made_up(monkeypatch):
 
     plan = plan_of(Policy(Watched(), Spaces(shape=(4,), n_actions=2)), n_episodes=40, n_envs=40)
     with monkeypatch.context() as without:
-        without.setattr(RowChecks, "due", lambda self: False)
+        without.setattr(RowChecks, "is_due", lambda self: False)
         play(plan)
     expected = set(seen)
     monkeypatch.setattr(row_checks, "RATE", 1.0)

@@ -56,7 +56,7 @@ USES = {
     "study/mujoco.py run": ["Plan: 0, ()"],
     "study/step_wise.py voted": ["seed_sequence(0, 0)", "seed_sequence(0, 1)"],
     # Training, and what selects weights and sigmas.
-    "src/surefoot/play/envs/noisy.py NoisyObservation._reseed": ["seed_sequence(seed, WRAPPER)"],
+    "src/surefoot/play/envs/noisy.py NoisyObservation._reseed_noise": ["seed_sequence(seed, WRAPPER)"],
     "src/surefoot/train/selection.py run_validation": [
         "Plan: run.seed, (Purpose.VALIDATION, number)",
         "(Purpose.VALIDATION, number)",

@@ -9,7 +9,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from surefoot.agents.resolve import as_policy
-from surefoot.compute import norms
+from surefoot.compute import row_norms
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.environments import make_task
@@ -96,7 +96,7 @@ def test_the_attacked_episode_begins_alike_and_keeps_its_budget(tmp_path):
     assert (np.diff(arrays["attacked_spent"]) >= 0).all()
     # The noise is that of the quiet episode, so what differs at the first step is the offset, already on the ledger.
     first = arrays["attacked_seen"][:1] - arrays["quiet_seen"][:1]
-    assert norms(torch.from_numpy(first)).item() == pytest.approx(arrays["attacked_spent"][0], abs=1e-6)
+    assert row_norms(torch.from_numpy(first)).item() == pytest.approx(arrays["attacked_spent"][0], abs=1e-6)
 
 
 def test_a_budget_of_zero_is_no_attack():

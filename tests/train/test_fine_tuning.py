@@ -66,8 +66,8 @@ def test_a_rollout_gives_back_the_stacks_that_were_seen():
         for step in range(16):
             frames = torch.randint(256, (2, 2, 2), generator=random).to(torch.uint8)
             seen = torch.randn((2, 2, 2), generator=random)
-            noisy = stacks[0].advance(noisy, seen, fresh=age == 0)
-            clean = stacks[1].advance(clean, frames / 255, fresh=age == 0)
+            noisy = stacks[0].advance(noisy, seen, episode_start=age == 0)
+            clean = stacks[1].advance(clean, frames / 255, episode_start=age == 0)
             shown.append((noisy, clean))
             kept.show(step, frames, seen, age)
             age = torch.where(torch.rand(2, generator=random) < 0.2, 0, age + 1)

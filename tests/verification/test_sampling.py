@@ -118,7 +118,7 @@ class LyingCluster:
     def describe(self):
         return "a cluster"
 
-    def at_a_time(self, gpu):
+    def n_parallel(self, gpu):
         return 8
 
 

@@ -21,7 +21,7 @@ from surefoot.agents import files as zoo
 from surefoot.agents.networks import weights_hash
 from surefoot.attacks.composed import Structured
 from surefoot.cli import main as cli
-from surefoot.compute import processor
+from surefoot.compute import processor_kind
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, read_npz, write_json, write_npz
 from surefoot.noise import Noise
@@ -103,7 +103,7 @@ def test_an_honest_run_is_verified_block_by_block(honest):
 
 
 def test_a_block_of_another_kind_of_processor_is_named_where_it_differs(run, monkeypatch):
-    here = processor("cpu")
+    here = processor_kind("cpu")
     record = Episodes.load(run / "episodes.npz")
     assert record.processors == ((here, 4),)
     returns = record.returns.copy()

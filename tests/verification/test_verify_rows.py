@@ -22,7 +22,7 @@ class Drawing(mixing_agents.Leaning):
 def certified(agent, out, monkeypatch):
     """Certify an agent as somebody does whose checks are switched off."""
     with monkeypatch.context() as without:
-        without.setattr(RowChecks, "due", lambda self: False)
+        without.setattr(RowChecks, "is_due", lambda self: False)
         without.setattr(callables, "check_rows", lambda *_, **__: None)
         options = ["--sigma", "0.4", "--episodes", "120", "--workers", "1", "--quiet", "--out", str(out)]
         assert main(["certify", "cartpole-1", "--agent", str(agent), *options]) == 0

@@ -87,25 +87,25 @@ class Emulators:
         self.history = self.stack.empty(torch.zeros((len(games), *task.spaces.shape), device=device))
         self.age = torch.zeros(len(games), dtype=torch.int64, device=device)
         self.action = torch.zeros_like(self.age)
-        self.board: Board = self.fleet.run("reset")
+        self.board: Board = self.fleet.run_command("reset")
         self.board.active[:] = 1
         self.frames = self._fetch_frames()
 
     def observe(self) -> Tensor:
         """Pass every environment's frame through the channel and return the noisy stacks."""
         seen = self.channel.send(self.frames.div(255))
-        self.history = self.stack.advance(self.history, seen, fresh=self.age == 0)
+        self.history = self.stack.advance(self.history, seen, episode_start=self.age == 0)
         return self.history
 
     def act(self, action: Tensor) -> None:
         """Start the emulators' next step."""
         self.action = action
         self.board.actions[:] = action.cpu().numpy()
-        self.fleet.begin("step_on")
+        self.fleet.begin_command("step_on")
 
     def collect(self) -> Board:
         """Wait for the emulators and return the board; ``frames`` and ``age`` are those of the next step."""
-        board = self.fleet.finish()
+        board = self.fleet.finish_command()
         over = torch.from_numpy(board.over != 0).to(self.device)
         self.age = torch.where(over, 0, self.age + 1)
         self.frames = self._fetch_frames()

@@ -23,7 +23,7 @@ from surefoot.agents.policies import Policy
 from surefoot.compute import usable_cores
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import CUT, ENDED, Board
-from surefoot.play.envs.atari.env import counted
+from surefoot.play.envs.atari.env import count_rewards
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.train.folder import TrainingCurve, TrainingRun
@@ -239,7 +239,7 @@ class FineTuneLoop:
         self.emulators.close()
 
     def _count_returns(self, board: Board) -> None:
-        self.returns += counted(self.cartridge, board.rewards)
+        self.returns += count_rewards(self.cartridge, board.rewards)
         over = board.over != 0
         self.recent_returns.extend(self.returns[over].tolist())
         self.returns[over] = 0.0

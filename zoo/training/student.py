@@ -36,7 +36,7 @@ from surefoot.agents.policies import Policy
 from surefoot.compute import usable_cores
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import Board
-from surefoot.play.envs.atari.env import counted
+from surefoot.play.envs.atari.env import count_rewards
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.train.folder import NamedArrays, TrainingCurve, TrainingRun
@@ -231,7 +231,7 @@ class StudentLoop:
             # The emulators step meanwhile; the buffer's newest row is complete, so it may be sampled.
             for _ in range(self.settings.rounds):
                 learner.learn(fraction)
-            while not emulators.fleet.done():
+            while not emulators.fleet.is_done():
                 if learner.is_idle:
                     learner.learn(fraction)
                 else:
@@ -271,7 +271,7 @@ class StudentLoop:
 
     def _count_returns(self, board: Board) -> None:
         """Keep the returns of the last episodes that the student's best actions led to, in the even emulators."""
-        self.returns += counted(self.cartridge, board.rewards)
+        self.returns += count_rewards(self.cartridge, board.rewards)
         over = board.over != 0
         self.recent_returns.extend(self.returns[::2][over[::2]].tolist())
         self.returns[over] = 0.0

@@ -30,12 +30,12 @@ class Clock:
         memory: Tensor,
         seen: Tensor,
         action: Tensor | None = None,  # noqa: ARG002
-        fresh: Tensor | None = None,
+        episode_start: Tensor | None = None,
     ) -> Tensor:
         """Count one more step; rows that begin an episode begin at 0."""
         steps = memory[:, 0, -1] + 1
-        if fresh is not None:
-            steps = steps.masked_fill(fresh, 0.0)
+        if episode_start is not None:
+            steps = steps.masked_fill(episode_start, 0.0)
         return torch.cat((seen.flatten(1), steps.unsqueeze(1)), dim=1).unsqueeze(1)
 
     def to(self, device: torch.device | str) -> Clock:  # noqa: ARG002

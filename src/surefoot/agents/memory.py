@@ -33,7 +33,7 @@ class Memory(Protocol):
         ...
 
     def advance(
-        self, memory: Tensor, seen: Tensor, action: Tensor | None = None, fresh: Tensor | None = None
+        self, memory: Tensor, seen: Tensor, action: Tensor | None = None, episode_start: Tensor | None = None
     ) -> Tensor:
         """Return the memory after one more observation, differentiable with respect to it.
 
@@ -41,7 +41,8 @@ class Memory(Protocol):
             memory: The memory after the step before, one row per episode.
             seen: The newest observation.
             action: The action of the step before; None if every row begins an episode.
-            fresh: Which rows begin an episode: neither their memory nor their last action counts. None if none does.
+            episode_start: Which rows begin an episode, so that neither their memory nor their last action counts; None
+                if none does.
         """
         ...
 
@@ -74,16 +75,16 @@ class FrameStack:
         return torch.zeros_like(self._fill_stack(self._make_frame(observation, None, None)))
 
     def advance(
-        self, memory: Tensor, seen: Tensor, action: Tensor | None = None, fresh: Tensor | None = None
+        self, memory: Tensor, seen: Tensor, action: Tensor | None = None, episode_start: Tensor | None = None
     ) -> Tensor:
         """Append every row's newest observation; fill the rows that begin an episode with it."""
-        frame = self._make_frame(seen, action, fresh)
+        frame = self._make_frame(seen, action, episode_start)
         if self.n_stack == 1:
             return frame.unsqueeze(1)
         pushed = torch.cat((memory[:, 1:], frame.unsqueeze(1)), dim=1)
-        if fresh is None:
+        if episode_start is None:
             return pushed
-        return torch.where(expand_rows(fresh, pushed), self._fill_stack(frame), pushed)
+        return torch.where(expand_rows(episode_start, pushed), self._fill_stack(frame), pushed)
 
     def to(self, device: torch.device | str) -> FrameStack:  # noqa: ARG002
         """Return itself: there are no weights."""
@@ -97,10 +98,10 @@ class FrameStack:
     def _fill_stack(self, frame: Tensor) -> Tensor:
         return frame.unsqueeze(1).expand(-1, self.n_stack, *frame.shape[1:])
 
-    def _make_frame(self, seen: Tensor, action: Tensor | None, fresh: Tensor | None) -> Tensor:
+    def _make_frame(self, seen: Tensor, action: Tensor | None, episode_start: Tensor | None) -> Tensor:
         if not self.action_size:
             return seen
-        return with_action(seen, self.action_size, action, fresh)
+        return with_action(seen, self.action_size, action, episode_start)
 
 
 class Recurrent(nn.Module):
@@ -137,15 +138,15 @@ class Recurrent(nn.Module):
         return observation.new_zeros(len(observation), parts * self.cell.hidden_size)
 
     def advance(
-        self, memory: Tensor, seen: Tensor, action: Tensor | None = None, fresh: Tensor | None = None
+        self, memory: Tensor, seen: Tensor, action: Tensor | None = None, episode_start: Tensor | None = None
     ) -> Tensor:
         """Return the state after one step of the cell."""
         if self.action_size:
-            inputs = with_action(seen, self.action_size, action, fresh)
+            inputs = with_action(seen, self.action_size, action, episode_start)
         else:
             inputs = seen.flatten(1)
-        if fresh is not None:
-            memory = memory.masked_fill(fresh.unsqueeze(1), 0.0)
+        if episode_start is not None:
+            memory = memory.masked_fill(episode_start.unsqueeze(1), 0.0)
         encoded = self.encoder(inputs)
         if isinstance(self.cell, nn.LSTMCell):
             hidden, kept = memory.chunk(2, dim=1)
@@ -223,7 +224,7 @@ def _output_buffer(x: Tensor) -> Tensor | None:
     return None if x.requires_grad else x
 
 
-def with_action(seen: Tensor, size: int, action: Tensor | None, fresh: Tensor | None) -> Tensor:
+def with_action(seen: Tensor, size: int, action: Tensor | None, episode_start: Tensor | None) -> Tensor:
     """Return flattened observations next to the last action: one-hot or as it is, zeros where an episode begins."""
     flat = seen.flatten(1)
     if action is None:
@@ -232,8 +233,8 @@ def with_action(seen: Tensor, size: int, action: Tensor | None, fresh: Tensor | 
         last = _one_hot(size, flat.dtype, flat.device).index_select(0, action)
     else:
         last = action.to(flat.dtype)
-    if fresh is not None:
-        last = last.masked_fill(fresh.unsqueeze(1), 0.0)
+    if episode_start is not None:
+        last = last.masked_fill(episode_start.unsqueeze(1), 0.0)
     return torch.cat((flat, last), dim=1)
 
 

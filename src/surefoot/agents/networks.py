@@ -254,7 +254,7 @@ class CNN(nn.Module):
         hidden: Tensor = self.convolutions[0](history.reshape(len(history), self.channels, *history.shape[-2:]))
         return hidden.permute(0, 2, 3, 1)
 
-    def first_of_change(self, change: Tensor, fresh: Tensor | None) -> Tensor:
+    def first_of_change(self, change: Tensor, episode_start: Tensor | None) -> Tensor:
         """Return by how much ``first`` changes when the newest observation does (see ``LinearFirstLayer``)."""
         layer = self.convolutions[0]
         assert isinstance(layer, nn.Conv2d)
@@ -262,11 +262,11 @@ class CNN(nn.Module):
         n_stack = layer.in_channels // into.shape[1]
         weight = layer.weight.view(len(layer.weight), n_stack, into.shape[1], *layer.kernel_size)
         newest = conv2d(into, weight[:, -1], stride=layer.stride).permute(0, 2, 3, 1)
-        if fresh is None:
+        if episode_start is None:
             return newest
         # A stack that begins an episode is filled with the observation: it changes every frame.
         filled = conv2d(into, weight.sum(dim=1), stride=layer.stride).permute(0, 2, 3, 1)
-        return torch.where(fresh.view(-1, 1, 1, 1), filled, newest)
+        return torch.where(episode_start.view(-1, 1, 1, 1), filled, newest)
 
     def after_first(self, hidden: Tensor) -> Tensor:
         """Return the values of the actions, of what ``first`` made; ``hidden`` is overwritten."""

@@ -172,7 +172,7 @@ def plan(
         # The processes of a pilot may be fewer than the machine has cores.
         cores = usable_cores()
     elif cores is None:
-        cores = processes.at_a_time(0.0)
+        cores = processes.n_parallel(0.0)
     progress = _TotalProgress(progress_callback, len(pilots) * pilot_episodes)
     return [
         _forecast_pilot(pilot, processes, progress, budget, mean, n_episodes, confidence, cores) for pilot in pilots
@@ -329,7 +329,7 @@ def _forecast_pilot(
     episodes = play(replace(pilot, purpose=(Purpose.PILOT,)), workers=workers, progress=shown)
     seconds_each = (time.perf_counter() - began) / len(episodes)
     # Processes that had no block cost nothing.
-    n_busy = min(workers.at_a_time(pilot.gpu_share), pilot.n_blocks)
+    n_busy = min(workers.n_parallel(pilot.gpu_share), pilot.n_blocks)
     on_gpu = pilot.device == "cuda"
     gpu_seconds = seconds_each if on_gpu else None
     cost = Cost(n_busy * seconds_each, gpu_seconds, pilot.block_size, cores)

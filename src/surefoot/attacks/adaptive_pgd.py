@@ -18,7 +18,7 @@ from torch import Tensor
 
 from surefoot.attacks.base import Described, check_choices, normalize_rows, project_l2
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, clean_values
-from surefoot.compute import expand_rows, norms
+from surefoot.compute import expand_rows, row_norms
 from surefoot.errors import InputError
 from surefoot.play.channel import View
 
@@ -67,13 +67,13 @@ class AdaptivePGD(Described):
                 anywhere = direction * expand_rows(radius.to(clean.dtype), clean)
                 start = torch.where(expand_rows(won, clean), start, anywhere)
             longest = self._climb_to_target(batch, clean, target, radius, start)
-            found = self._shorten(batch, clean, longest, target)
+            found = self._shorten_perturbation(batch, clean, longest, target)
             wins = batch.share_choosing(clean + found, target) >= self.certainty
             shortest[wins] = found[wins]
             won = won | wins
             # What has won is beaten only by something shorter; what wins in no try keeps the whole ball.
             smaller = torch.where(won, 0.9 * radius, radius)
-            radius = torch.where(wins, 0.8 * norms(found), smaller)
+            radius = torch.where(wins, 0.8 * row_norms(found), smaller)
         perturbations[rows[won]] = shortest[won]
         return perturbations
 
@@ -86,7 +86,7 @@ class AdaptivePGD(Described):
 
         return climb(log_probability, start, radius, self.iterations)
 
-    def _shorten(self, batch: VictimBatch, clean: Tensor, offset: Tensor, target: Tensor) -> Tensor:
+    def _shorten_perturbation(self, batch: VictimBatch, clean: Tensor, offset: Tensor, target: Tensor) -> Tensor:
         """Bisect along the perturbation for the shortest length that still wins often enough, to save budget."""
         low = torch.zeros(len(target), device=offset.device)
         high = torch.ones(len(target), device=offset.device)

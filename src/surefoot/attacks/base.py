@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.policies import Policy
-from surefoot.compute import expand_rows, norms
+from surefoot.compute import expand_rows, row_norms
 from surefoot.errors import InputError
 
 
@@ -65,7 +65,7 @@ def _check_gradients(policy: Policy) -> None:
 
 def project_l2(perturbation: Tensor, radius: Tensor) -> Tensor:
     """Return each row shortened to its radius where it is longer."""
-    size = norms(perturbation)
+    size = row_norms(perturbation)
     # Divided by at least 1e-300, because torch computes both branches.
     shrink = torch.where(size > radius, radius / size.clamp_min(1e-300), torch.ones_like(size))
     return (perturbation * expand_rows(shrink, perturbation)).to(perturbation.dtype)
@@ -89,6 +89,6 @@ def _bound_like(values: tuple[float, ...], like: Tensor) -> Tensor:
 
 def normalize_rows(direction: Tensor) -> Tensor:
     """Return each row scaled to length 1; rows of zeros stay zeros."""
-    size = norms(direction)
+    size = row_norms(direction)
     inverse = torch.where(size > 0, 1 / size.clamp_min(1e-300), torch.zeros_like(size))
     return (direction.double() * expand_rows(inverse, direction)).to(direction.dtype)

@@ -39,7 +39,7 @@ class Steps(Protocol):
 
 def can_capture(batch: VictimBatch) -> bool:
     """Return whether the search of a batch can be replayed: on a GPU, of a small batch, no row at its first step."""
-    plain = batch.fresh is None and batch.first_layer_output is not None and batch.clean.device.type == "cuda"
+    plain = batch.episode_start is None and batch.first_layer_output is not None and batch.clean.device.type == "cuda"
     return plain and len(batch.clean) * batch.n_samples <= MOST
 
 
@@ -47,8 +47,8 @@ def climb_captured(attack: Steps, batch: VictimBatch, actions: Tensor, left: Ten
     """Return what ``PaperAttack.climb`` returns."""
     climb = _climb_of(batch.policy.network, attack, batch_size(len(actions), -(-LEAST // batch.n_samples)))
     if climb.weights != weight_addresses(batch.policy.network):
-        climb.prepare(batch, left)
-    return climb.run(batch, actions, left)
+        climb.prepare_tensors(batch, left)
+    return climb.run_search(batch, actions, left)
 
 
 def batch_size(count: int, least: int) -> int:
@@ -77,7 +77,7 @@ class Climb:
         self.weights: tuple[int, ...] = ()  # where they were when the step was recorded; at first nowhere
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def prepare(self, like: VictimBatch, left: Tensor) -> None:
+    def prepare_tensors(self, like: VictimBatch, left: Tensor) -> None:
         """Make the tensors, and on a GPU record one gradient step."""
         assert like.first_layer_output is not None
         self.weights = weight_addresses(like.policy.network)
@@ -96,9 +96,9 @@ class Climb:
         self.reached = torch.zeros_like(self.alive)
         self.scale = self.batch.scale()
         if clean.device.type == "cuda":
-            self.graph = recorded(self.iterate)  # what warms it up finds no pair that is not done
+            self.graph = recorded(self.iterate_once)  # what warms it up finds no pair that is not done
 
-    def run(self, batch: VictimBatch, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+    def run_search(self, batch: VictimBatch, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
         """Search for all pairs; return where each ended, and which reached their target."""
         assert self.batch.first_layer_output is not None
         assert batch.first_layer_output is not None
@@ -112,20 +112,22 @@ class Climb:
             (self.limit, self.attack.tries(left)),
         ):
             mine[:count].copy_(given)
+        # Copied, not assigned: the graph reads and writes these very tensors.
         self.scale.copy_(self.batch.scale())
         self.reached.zero_()
         self.alive.zero_()[:count].fill_(True)
+        # Replaying a few steps too many does no harm: pairs that are done are not moved.
         while bool(self.alive.any()):
             for _ in range(REPLAYS):
                 if self.graph is None:
-                    self.iterate()
+                    self.iterate_once()
                 else:
                     self.graph.replay()
         reached = self.reached[:count].clone()
         ends = torch.where(expand_rows(reached, batch.clean), self.moved[:count], batch.clean)
         return ends, reached
 
-    def iterate(self) -> None:
+    def iterate_once(self) -> None:
         """Look where every pair is, and move those that are not done by one gradient step."""
         values, gradient = self.batch.scaled_gradient(self.moved, self.actions, self.scale)
         again, scale, gradient = find_overflow(gradient, self.scale)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from surefoot.attacks.base import Described, check_continuous, clip_to_box, normalize_rows, project_l2
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, noisy_clean_memories, rows_per_pass
-from surefoot.compute import norms
+from surefoot.compute import row_norms
 from surefoot.errors import InputError
 from surefoot.play.channel import View
 
@@ -78,7 +78,8 @@ class DdpgAttack(Described):
         for _ in range(self.steps):
             # Of Q(C; o, pi(C'; o')) + lambda ||o' - o||^2.
             gradient = batch.value_gradient(moved, clean) + 2 * self.weight * (moved - start)
-            on = norms(gradient) > self.tolerance * norms(moved)
+            on = row_norms(gradient) > self.tolerance * row_norms(moved)
+            # Rows that have converged stay where they are, and the others go on in a smaller batch.
             if not bool(on.all()):
                 ends[place[~on]] = moved[~on]
                 batch = batch.select_rows(on)

@@ -88,6 +88,7 @@ class PaperAttack(Described):
     def climb(self, view: View, rows: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Run the inner loop for all pairs of row and target at once; pairs that are done drop out."""
         batch = VictimBatch.of(view, rows, self.smoothing)
+        # The same search, without waiting for the GPU after every step.
         if can_capture(batch):
             return climb_captured(self, batch, actions, view.budget_left[rows])
         pair = torch.arange(rows.numel(), device=rows.device)

@@ -55,6 +55,7 @@ class OppositeAction(Described):
         radius = allowance[rows]
         path = ActionPath.of(batch, clean)
         best = torch.zeros_like(clean)
+        # From 0: budget is not spent on what moves the action the other way.
         farthest = torch.zeros_like(radius)
         for number in range(self.tries):
             start = torch.zeros_like(clean)

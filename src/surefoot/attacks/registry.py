@@ -64,6 +64,7 @@ class Method:
     def check(self, task: Task, policy: Policy) -> None:
         """Raise InputError if the agent does not have what the attack needs."""
         if self.needs_gradients:
+            # Algorithm 2 needs the agent's critic, all others the values of discrete actions.
             continuous = self.build is _build_paper and task.spaces.n_actions is None
             if continuous:
                 check_continuous(policy)

@@ -94,10 +94,13 @@ class LinearFirstLayer(Protocol):
         """Return the output of the first layer for histories."""
         ...
 
-    def first_of_change(self, change: Tensor, fresh: Tensor | None) -> Tensor:
+    def first_of_change(self, change: Tensor, episode_start: Tensor | None) -> Tensor:
         """Return by how much ``first`` changes when the newest observation does.
 
-        ``fresh``  which rows begin an episode, so that the newest observation fills their stack; None when none does
+        Args:
+            change: Of the newest observation.
+            episode_start: Which rows begin an episode, so that the newest observation fills their stack; None if none
+                does.
         """
         ...
 
@@ -112,8 +115,8 @@ def noisy_clean_memories(view: View, rows: Tensor, smoothing: Smoothing) -> Tens
         batch = VictimBatch.of(replace(view, memory=view.clean), rows, smoothing)
         remembered = batch.memory_after(batch.clean)
         return remembered.view(rows.numel(), batch.n_samples, *remembered.shape[1:])
-    fresh = view.step[rows] == 0
-    stack = view.policy.memory.advance(view.clean[rows], view.observation[rows], fresh=fresh).unsqueeze(1)
+    begins = view.step[rows] == 0
+    stack = view.policy.memory.advance(view.clean[rows], view.observation[rows], episode_start=begins).unsqueeze(1)
     noise = smoothing.draw_noise(view, rows, view.policy.spaces.n_stack)
     if noise is None:
         return stack
@@ -146,7 +149,7 @@ class VictimBatch:
         policy: The victim.
         context: What agents remember of the steps before, with their perturbations and the noise really added.
         action: The action of the step before; None when every row begins an episode.
-        fresh: Which rows begin an episode, so that only the present observation counts; None when none does.
+        episode_start: Which rows begin an episode, so that only the present observation counts; None when none does.
         noise: Samples for the present observation, (rows, samples, *shape), or None for an undefended agent.
         rows_per_pass: How many memories one pass through the network takes.
         clean: The present observation as it is.
@@ -159,7 +162,7 @@ class VictimBatch:
     policy: Policy
     context: Tensor
     action: Tensor | None
-    fresh: Tensor | None
+    episode_start: Tensor | None
     noise: Tensor | None
     rows_per_pass: int
     clean: Tensor
@@ -169,13 +172,13 @@ class VictimBatch:
     @classmethod
     def of(cls, view: View, rows: Tensor, smoothing: Smoothing) -> VictimBatch:
         """Make the batch of some rows of a view; the noise samples stay the same as long as it lasts."""
-        fresh = (view.step == 0)[rows]
+        episode_start = (view.step == 0)[rows]
         noise = smoothing.draw_noise(view, rows, 1)
         batch = cls(
             view.policy,
             context=view.memory[rows],
             action=None if view.action is None else view.action[rows],
-            fresh=fresh if bool(fresh.any()) else None,
+            episode_start=episode_start if bool(episode_start.any()) else None,
             noise=None if noise is None else noise[:, :, 0],
             rows_per_pass=rows_per_pass(view),
             clean=view.observation[rows],
@@ -208,7 +211,7 @@ class VictimBatch:
             self.policy,
             context=self.context[rows],
             action=_rows_of(self.action, rows),
-            fresh=_rows_of(self.fresh, rows),
+            episode_start=_rows_of(self.episode_start, rows),
             noise=_rows_of(self.noise, rows),
             rows_per_pass=self.rows_per_pass,
             clean=self.clean[rows],
@@ -219,12 +222,12 @@ class VictimBatch:
     def memory_after(self, moved: Tensor) -> Tensor:
         """Return what the agent would remember when it is shown ``moved``, row after row the noise samples."""
         if self.noise is None:
-            return self.policy.memory.advance(self.context, moved, self.action, self.fresh)
+            return self.policy.memory.advance(self.context, moved, self.action, self.episode_start)
         context = self.context.repeat_interleave(self.n_samples, dim=0)
         action = _repeat_rows(self.action, self.n_samples)
-        fresh = _repeat_rows(self.fresh, self.n_samples)
+        episode_start = _repeat_rows(self.episode_start, self.n_samples)
         seen = (moved.unsqueeze(1) + self.noise).flatten(0, 1)
-        return self.policy.memory.advance(context, seen, action, fresh)
+        return self.policy.memory.advance(context, seen, action, episode_start)
 
     def values(self, moved: Tensor) -> Tensor:
         """Return the values of every action when the present observation is ``moved``, averaged over the noise."""
@@ -234,7 +237,7 @@ class VictimBatch:
         else:
             with self._autocast_noise():
                 # Linear: first(clean + change) = first(clean) + first_of_change(change).
-                change = network.first_of_change(moved - self.clean, self.fresh)
+                change = network.first_of_change(moved - self.clean, self.episode_start)
                 values = network.after_first((self.first_layer_output + change.unsqueeze(1)).flatten(0, 1)).float()
         if self.noise is None:
             return values
@@ -262,10 +265,10 @@ class VictimBatch:
         """
         if self.probes is not None and reach is not None:
 
-            def likely(at: Tensor) -> Tensor:
+            def log_likelihood(at: Tensor) -> Tensor:
                 return torch.log_softmax(self.values(at).double(), dim=1).gather(1, actions.unsqueeze(1)).squeeze(1)
 
-            return self.values(moved), self._estimate_gradient(likely, moved, reach)
+            return self.values(moved), self._estimate_gradient(log_likelihood, moved, reach)
         # Half precision may overflow: rows in which it did are computed again with a smaller scale.
         scale = self.scale()
         values, gradient = self.scaled_gradient(moved, actions, scale)
@@ -317,6 +320,7 @@ class VictimBatch:
 
     def _mean_action(self, moved: Tensor, *, clipped: bool) -> Tensor:
         remembered = self.memory_after(moved)
+        # What is clipped has no gradient outside of its limits; the network's own output has.
         actions = self.policy.act(remembered) if clipped else _network_values(self.policy, remembered)
         return _mean_over_samples(actions, len(moved), self.n_samples)
 
@@ -340,10 +344,13 @@ class VictimBatch:
 
     def share_choosing(self, moved: Tensor, actions: Tensor) -> Tensor:
         """Return the share of the noise samples under which the agent chooses ``actions`` (undefended: 0 or 1)."""
-        plain = VictimBatch(self.policy, self.context, self.action, self.fresh, None, self.rows_per_pass, self.clean)
+        plain = VictimBatch(
+            self.policy, self.context, self.action, self.episode_start, None, self.rows_per_pass, self.clean
+        )
         with torch.no_grad():
             if self.noise is None:
                 return (plain.values(moved).argmax(dim=1) == actions).double()
+            # Sample by sample, because the agent chooses under one of them, not by the mean of its values.
             samples = self.noise.unbind(dim=1)
             choices = [plain.values(moved + sample).argmax(dim=1) for sample in samples]
             chosen = torch.stack(choices) == actions
@@ -374,6 +381,7 @@ def find_overflow(gradient: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tens
 
     A row that overflows even with the least scale has no gradient.
     """
+    # An overflow anywhere in a row's pass makes its gradient infinite or no number.
     finite = gradient.flatten(1).isfinite().all(dim=1)
     again = ~finite & (scale > LEAST_SCALE)
     next_scale = torch.where(again, scale / SMALLER, scale)

@@ -50,7 +50,9 @@ class Wave:
         if not self.ahead:
             return f"actions {first} and {second} alternating {every}"
         left = self.half - self.ahead
-        steps = "1 step" if left == 1 else f"{left} steps"
+        steps = "1 step"
+        if left > 1:
+            steps = f"{left} steps"
         return f"action {first} for {steps}, then {second} and {first} alternating {every}"
 
 
@@ -69,7 +71,7 @@ class Clockwork(nn.Module):
         return self.table[torch.where(second, self.wave.second, self.wave.first)]
 
 
-def waves(actions: Sequence[int], in_turn: Sequence[int] | None = None) -> Iterator[Wave]:
+def candidate_waves(actions: Sequence[int], in_turn: Sequence[int] | None = None) -> Iterator[Wave]:
     """Yield the candidates: every action alone, and those of ``in_turn`` (default: all) alternating."""
     for action in actions:
         yield Wave(action, action, 1, 0)
@@ -93,6 +95,7 @@ def outputs_of(task: Task) -> Tensor:
             "the search for an open-loop baseline needs discrete actions or continuous ones with limits, "
             f"{task.name} has none"
         )
+    # The lowest, the middle and the highest value of all actions together.
     return torch.stack((limits[0], limits.mean(dim=0), limits[1]))
 
 
@@ -103,7 +106,9 @@ def names_of(task: Task) -> list[str]:
     names = []
     for row in outputs_of(task).tolist():
         values = ", ".join(f"{value:g}" for value in row)
-        names.append(values if len(row) == 1 else f"({values})")
+        if len(row) > 1:
+            values = f"({values})"
+        names.append(values)
     return names
 
 
@@ -146,29 +151,32 @@ def find_baseline(
             f"got {search} and {measure}"
         )
     scores: dict[Wave, float] = {}
-    count = len(list(waves(actions, actions[:MOST_IN_TURN])))
+    count = len(list(candidate_waves(actions, actions[:MOST_IN_TURN])))
     workers = as_workers(workers)
     # Loading a cartridge takes longer than running it for a few episodes.
-    n_envs = None if task.cartridge is None else min(search, 4)
+    n_envs = None
+    if task.cartridge is not None:
+        n_envs = min(search, 4)
 
-    def score(candidates: Sequence[Wave]) -> None:
+    def score_candidates(candidates: Sequence[Wave]) -> None:
         first = len(scores)
         means = [-math.inf] * len(candidates)
         plans = []
         for number, wave in enumerate(candidates, start=first):
             # Every candidate on random numbers of its own.
-            plans.append(_plan(task, wave, search, seed, (Purpose.BASELINE_SEARCH, number), n_envs))
-        for done, (number, mean) in enumerate(workers.map_unordered(_mean, plans, range(len(plans))), start=1):
+            plans.append(_plan_wave(task, wave, search, seed, (Purpose.BASELINE_SEARCH, number), n_envs))
+        for done, (number, mean) in enumerate(workers.map_unordered(_mean_return, plans, range(len(plans))), start=1):
             means[number] = mean
             if progress is not None:
                 progress(first + done, count)
         scores.update(zip(candidates, means, strict=True))
 
-    score(list(waves(actions, ())))
+    score_candidates(list(candidate_waves(actions, ())))
     best_alone = sorted(scores, key=scores.__getitem__, reverse=True)[:MOST_IN_TURN]
-    score(list(waves((), sorted(wave.first for wave in best_alone))))
+    score_candidates(list(candidate_waves((), sorted(wave.first for wave in best_alone))))
     best = max(scores, key=scores.__getitem__)
-    measured = play(_plan(task, best, measure, seed, (Purpose.BASELINE,)), workers=workers).returns
+    # On episodes that did not choose it: the best of many is lucky on those that did.
+    measured = play(_plan_wave(task, best, measure, seed, (Purpose.BASELINE,)), workers=workers).returns
     sem = float(measured.std(ddof=1)) / measured.size**0.5
     return Baseline(
         mean=float(measured.mean()),
@@ -179,11 +187,11 @@ def find_baseline(
     )
 
 
-def _mean(plans: Sequence[Plan], number: int) -> float:
+def _mean_return(plans: Sequence[Plan], number: int) -> float:
     return float(play(plans[number]).returns.mean())
 
 
-def _plan(
+def _plan_wave(
     task: Task, wave: Wave, n_episodes: int, seed: int, purpose: tuple[int, ...], n_envs: int | None = None
 ) -> Plan:
     return Plan(

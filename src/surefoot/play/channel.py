@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from surefoot.agents.policies import Policy
-from surefoot.compute import expand_rows, norms
+from surefoot.compute import expand_rows, row_norms
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.streams import Stream
@@ -78,7 +78,7 @@ class Rows:
     Attributes:
         episode: Which episode each row is.
         step: How many of its steps are over.
-        fresh: Which rows begin an episode; None if none does.
+        episode_start: Which rows begin an episode; None if none does.
         state: The simulator's state, where it is shown.
         memory: What the agents remember.
         action: The action of the step before.
@@ -86,7 +86,7 @@ class Rows:
 
     episode: Tensor
     step: Tensor
-    fresh: Tensor | None
+    episode_start: Tensor | None
     state: Tensor | None
     memory: Tensor
     action: Tensor | None
@@ -122,7 +122,7 @@ class Channel:
         if self.ledger is not None:
             # The attacker speaks before the noise of this step is drawn: the lemma needs that order.
             assert rows is not None
-            seen = observation.double() + self.ledger.admit(observation.float(), rows)
+            seen = observation.double() + self.ledger.admit_perturbation(observation.float(), rows)
         if self.noise.sigma == 0:
             return seen.float()
         # Drawn for every environment, finished or not, so that a row's noise does not depend on its neighbors' fate.
@@ -147,16 +147,16 @@ class Channel:
             raise InputError("the environment returned an observation that is not finite")
         self.noise.check_observed(largest)
 
-    def restart(self, rows: Tensor) -> None:
+    def restart_rows(self, rows: Tensor) -> None:
         """Give the rows marked in ``rows`` a full budget: a new episode begins."""
         if self.ledger is not None:
-            self.ledger.restart(rows)
+            self.ledger.restart_rows(rows)
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Forget all rows but these."""
         self.env = rows if self.env is None else self.env[rows]
         if self.ledger is not None:
-            self.ledger.keep(rows)
+            self.ledger.keep_rows(rows)
 
 
 class Ledger:
@@ -211,7 +211,7 @@ class Ledger:
         """The l2 norm of all perturbations of each row so far."""
         return self.used_squared.sqrt()
 
-    def admit(self, observation: Tensor, rows: Rows) -> Tensor:
+    def admit_perturbation(self, observation: Tensor, rows: Rows) -> Tensor:
         """Ask the attacker, clip its answer, book it, and return what is let through."""
         budget_left = self.budget_left
         view = View(
@@ -232,7 +232,7 @@ class Ledger:
         self.used_squared = self.used_squared + squared
         self.used_by_step.index_add_(0, rows.step.clamp_max(self.used_by_step.numel() - 1), squared)
         self.last_perturbation = perturbation
-        self.clean = self.policy.memory.advance(self.clean, observation, rows.action, rows.fresh)
+        self.clean = self.policy.memory.advance(self.clean, observation, rows.action, rows.episode_start)
         return perturbation
 
     def _clip_to_budget(self, proposal: Tensor, left: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -244,30 +244,32 @@ class Ledger:
         """
         if self.unit is not None:
             proposal = torch.where(self.unit > 0, proposal, 0.0)  # what has no noise is out of the attacker's reach
-        size = self._sizes(proposal)
+        size = self._perturbation_norms(proposal)
+        # Divided by at least 1e-300, because torch computes both branches.
         scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
         offset = (proposal * expand_rows(scale, proposal)).to(dtype)
-        over = self.used_squared + self._sizes(offset) ** 2 > self.budget**2
+        over = self.used_squared + self._perturbation_norms(offset) ** 2 > self.budget**2
         shorter = (offset.double() * (1 - 2e-7)).to(dtype)
         offset = torch.where(expand_rows(over, offset), shorter, offset)
-        squared = self._sizes(offset) ** 2
+        squared = self._perturbation_norms(offset) ** 2
         over = self.used_squared + squared > self.budget**2
         return offset.masked_fill(expand_rows(over, offset), 0.0), squared.masked_fill(over, 0.0)
 
-    def _sizes(self, offset: Tensor) -> Tensor:
+    def _perturbation_norms(self, offset: Tensor) -> Tensor:
         """Return the l2 norms; where the noise differs from feature to feature, in units of the least."""
         if self.unit is None:
-            return norms(offset)
-        return norms(offset.double() / torch.where(self.unit > 0, self.unit, 1.0))
+            return row_norms(offset)
+        return row_norms(offset.double() / torch.where(self.unit > 0, self.unit, 1.0))
 
-    def restart(self, rows: Tensor) -> None:
+    def restart_rows(self, rows: Tensor) -> None:
         """Start a new episode on the rows marked."""
         self.used_squared = self.used_squared.masked_fill(rows, 0.0)
         self.noise[rows] = 0.0
         self.last_perturbation[rows] = 0.0
+        # A view of a first step shows nothing of the environment's episode before.
         self.clean = self.clean.masked_fill(expand_rows(rows, self.clean), 0.0)
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Forget all rows but these."""
         self.used_squared = self.used_squared[rows]
         self.noise = self.noise[rows]

@@ -13,7 +13,7 @@ from surefoot.agents.policies import Spaces
 from surefoot.episodes import LIMITS, check_limits
 from surefoot.errors import InputError
 from surefoot.play.envs.cartpole import CartPole, is_cartpole
-from surefoot.play.envs.flat import FlatAction, FlatObservation, flattened
+from surefoot.play.envs.flat import FlatAction, FlatObservation, flatten_env
 from surefoot.play.envs.gymnasium_env import Gymnasium
 from surefoot.play.envs.source import Source, step_limit
 from surefoot.play.envs.trial import check_made_again, check_seeded
@@ -77,7 +77,7 @@ def make_task(
         raise InputError(f"{source.name} needs {'; and '.join(missing)}")
     task = facts.task(floor=floor, ceiling=ceiling, n_stack=n_stack)
     if isinstance(env, gymnasium.Env):
-        check_made_again(source.name, flattened(source.name, env), Source.of(env).open)
+        check_made_again(source.name, flatten_env(source.name, env), Source.of(env).open)
     return task
 
 
@@ -163,11 +163,14 @@ class Inspected:
             high = ceiling
         assert low is not None
         check_limits(low, high)
-        stated = self._stated(low, high, gamma)
+        stated = self._stated_limits(low, high, gamma)
         make = replace(self.source, max_steps=self.max_steps).open
+        # Gymnasium's own, made as they are registered, need no trial.
         if not self.is_known:
             check_seeded(self.source.name, make)
-        rewards = None if self.rules is None else self.rules.reward_range
+        rewards = None
+        if self.rules is not None:
+            rewards = self.rules.reward_range
         backend = Backend(batch=partial(Gymnasium, make, reward_range=self.reward_range), open=make)
         blocks = Blocks()
         baseline_search = BaselineSearch(n_search=32, n_measure=1_000)
@@ -192,7 +195,7 @@ class Inspected:
             return made
         return discounted(made, gamma, limits=(low, high))
 
-    def _stated(self, floor: float, ceiling: float | None, gamma: float | None) -> tuple[str, ...]:
+    def _stated_limits(self, floor: float, ceiling: float | None, gamma: float | None) -> tuple[str, ...]:
         """Return which limits nothing proves, after refusing those that claim more than the rules prove."""
         assert self.max_steps is not None
         proved = self.proved or NOTHING
@@ -224,12 +227,13 @@ class Inspected:
 
 def inspect(source: Source, *, reward_range: tuple[float, float] | None = None) -> Inspected:
     """Open an environment once, in a process of its own, and return what it says about itself."""
-    facts = run_apart(f"opening {source.name}", _inspected, source)
+    facts = run_apart(f"opening {source.name}", _inspect_opened, source)
+    # In this process too, from which workers are forked.
     source.load()
     return Inspected(source=source, reward_range=reward_range, **facts)
 
 
-def _inspected(source: Source, _: int) -> dict[str, Any]:
+def _inspect_opened(source: Source, _: int) -> dict[str, Any]:
     """Return what an environment says about itself, by the names of ``Inspected``."""
     opened = source.open()
     try:
@@ -242,10 +246,13 @@ def _inspected(source: Source, _: int) -> dict[str, Any]:
             wrappers=made.get("wrappers", ()),
             env_modules=made.get("env_modules", ()),
         )
-        proved = named if named == known_rules(opened, FlatObservation) else None
+        # Both must agree: what a setup names is not always what is made of it, and a record has the names only.
+        proved = None
+        if named == known_rules(opened, FlatObservation):
+            proved = named
         is_known = proved is not None and source.name in KNOWN
         return {
-            "spaces": _spaces(opened),
+            "spaces": _read_spaces(opened),
             "max_steps": step_limit(opened),
             "proved": proved,
             "is_known": is_known,
@@ -267,7 +274,7 @@ def _check_resets(environment: Any) -> None:
         layer = layer.env
 
 
-def _spaces(environment: Any) -> Spaces:
+def _read_spaces(environment: Any) -> Spaces:
     shape = tuple(environment.observation_space.shape)
     space = environment.action_space
     layer = environment

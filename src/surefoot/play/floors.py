@@ -56,20 +56,22 @@ class Rules:
 
     def limits(self, max_steps: int, gamma: float | None = None) -> tuple[float | None, float | None]:
         """Return floor and ceiling of the return, or of the discounted return, of at most ``max_steps`` steps."""
-        return self._limits(max_steps, gamma, _with_room)
+        return self._limits_with(max_steps, gamma, _with_room)
 
     def tightest(self, max_steps: int, gamma: float | None = None) -> tuple[float | None, float | None]:
         """Return the same without room for the rounding of sums: whoever states more than this has no proof."""
-        return self._limits(max_steps, gamma, _without_room)
+        return self._limits_with(max_steps, gamma, _without_room)
 
-    def _limits(
+    def _limits_with(
         self, max_steps: int, gamma: float | None, bound_above: Callable[[float, bool], float]
     ) -> tuple[float | None, float | None]:
-        steps = float(max_steps) if gamma is None else discounted_steps(gamma, max_steps)
+        steps = float(max_steps)
+        if gamma is not None:
+            steps = discounted_steps(gamma, max_steps)
         low, high = self.step
         floor = None
         if low is not None:
-            # Bounded from below as its negative is from above.
+            # Bounded from below as its negative is from above. Sums of whole rewards are exact, discounted ones not.
             floor = -bound_above(-(low * steps + self.once[0]), gamma is None and low == round(low))
         ceiling = None
         if high is not None:
@@ -82,6 +84,7 @@ NOTHING = Rules(step=(None, None), proof="nothing is known of its rewards")
 
 def discounted_steps(gamma: float, max_steps: int) -> float:
     """Return the discounted sum of so many rewards of 1."""
+    # A geometric sum: (1 - gamma^T) / (1 - gamma).
     share = 1 - gamma**max_steps
     if share < 1e-3:  # near a discount of 1 the difference has lost its digits, and a limit would be too narrow
         share = -math.expm1(max_steps * math.log(gamma))
@@ -205,6 +208,7 @@ def known_rules(environment: gymnasium.Env[Any, Any], *transparent: type) -> Rul
     while isinstance(layer, gymnasium.Wrapper):
         if type(layer) is wrappers.ClipReward:
             clips.append(layer._saved_kwargs)
+        # The type itself: a subclass may change rewards.
         elif type(layer) not in (*TRANSPARENT, *transparent):
             return None
         layer = layer.env
@@ -214,7 +218,7 @@ def known_rules(environment: gymnasium.Env[Any, Any], *transparent: type) -> Rul
         if kind == gymnasium.registry[spec.id].entry_point:
             rules = KNOWN[spec.id]
     for arguments in reversed(clips):  # the innermost comes first
-        rules = _clipped(rules, arguments)
+        rules = _clip_rules(rules, arguments)
     return rules
 
 
@@ -233,6 +237,7 @@ def named_rules(
         wrappers: What is around it, from the inside out, as in setups.
         env_modules: Modules that are imported before: these may change anything.
     """
+    # Code that is imported may register another environment under a known ID.
     if env_modules or ":" in environment:
         return None
     rules = None
@@ -246,7 +251,7 @@ def named_rules(
         if kind is None:
             return None
         if kind not in TRANSPARENT:
-            rules = _clipped(rules, parse_wrapper(text)[1])
+            rules = _clip_rules(rules, parse_wrapper(text)[1])
     return rules
 
 
@@ -255,43 +260,50 @@ def _is_registered(name: str, arguments: Mapping[str, Any]) -> bool:
     registered = gymnasium.registry.get(name)
     if name not in KNOWN or registered is None or not str(registered.entry_point).startswith("gymnasium.envs."):
         return False
-    return _plain({**registered.kwargs, **arguments}) == _plain(registered.kwargs)
+    return _without_rendering({**registered.kwargs, **arguments}) == _without_rendering(registered.kwargs)
 
 
-def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _without_rendering(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that an environment is made with; rendering changes nothing."""
     return {name: value for name, value in arguments.items() if name != "render_mode"}
 
 
-def _clipped(rules: Rules | None, arguments: Mapping[str, Any]) -> Rules | None:
+def _clip_rules(rules: Rules | None, arguments: Mapping[str, Any]) -> Rules | None:
     """Return the rules behind ClipReward; None where its ends are rounded.
 
     Rewards of 32 bits are clipped to the ends as 32 bits have them: -0.1 becomes a little less.
     """
-    ends = [arguments.get(name) for name in ("min_reward", "max_reward")]
-    if not all(end is None or _is_exact(end) for end in ends):
-        return None
-    low = _number_or(ends[0], -math.inf)
-    high = _number_or(ends[1], math.inf)
+    lower_end = arguments.get("min_reward")
+    upper_end = arguments.get("max_reward")
+    for end in (lower_end, upper_end):
+        if end is not None and not _is_exact(end):
+            return None
+    low = _number_or(lower_end, -math.inf)
+    high = _number_or(upper_end, math.inf)
     least, most = (rules or NOTHING).rewards
     least = min(max(_number_or(least, -math.inf), low), high)
     most = min(max(_number_or(most, math.inf), low), high)
     return Rules(
         # An episode may be short, so that 0 is among what a step adds.
-        step=(_finite(min(least, 0.0)), _finite(max(most, 0.0))),
+        step=(_finite_or_none(min(least, 0.0)), _finite_or_none(max(most, 0.0))),
         proof=f"every reward is clipped to [{low:g}, {high:g}] (`ClipReward`)",
     )
 
 
 def _number_or(end: float | None, other: float) -> float:
-    return other if end is None else float(end)
+    if end is None:
+        return other
+    return float(end)
 
 
-def _finite(end: float) -> float | None:
-    return end if math.isfinite(end) else None
+def _finite_or_none(end: float) -> float | None:
+    if math.isfinite(end):
+        return end
+    return None
 
 
 def _is_exact(end: Any) -> bool:
     """Return whether this is a number that 32 bits represent."""
+    # Python counts True and False among the whole numbers.
     number = isinstance(end, int | float) and not isinstance(end, bool)
     return number and abs(end) <= float(np.finfo(np.float32).max) and float(np.float32(end)) == end

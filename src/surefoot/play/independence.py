@@ -99,14 +99,14 @@ def dependent_returns(returns: Returns, setup: Any) -> list[str]:
     }
     found = []
     for what, (axis, within) in questions.items():
-        log_chance = _log_chance(_differences(table, axis), within)
+        log_chance = _log_chance(_half_differences(table, axis), within)
         if log_chance < math.log(level):
             exponent = math.ceil(log_chance / math.log(10))
             found.append(f"{what}, which happens by chance with a probability of at most 1e{exponent}")
     return found
 
 
-def _differences(table: Returns, axis: int) -> Returns:
+def _half_differences(table: Returns, axis: int) -> Returns:
     """Return the differences of the first half along an axis and the second, entry by entry."""
     half = table.shape[axis] // 2
     first, second = (np.take(table, range(begin, begin + half), axis) for begin in (0, half))

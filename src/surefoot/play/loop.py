@@ -74,7 +74,7 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
         try:
             loop = BlockLoop(plan=plan, env=env, channel=channel, count=count)
             with own:
-                loop.run(first, watch, Meter(index))
+                loop.run_episodes(first, watch, Meter(index))
             channel.check(loop.largest)
         finally:
             env.close()
@@ -135,7 +135,7 @@ class BlockLoop:
         self.nothing = torch.zeros((), dtype=torch.float64, device=device)
         self.steps = torch.zeros_like(self.number)
         self.alive = torch.ones(self.n_envs, dtype=torch.bool, device=device)
-        self.fresh: Tensor | None = self.alive.clone()
+        self.episode_start: Tensor | None = self.alive.clone()
         self.reward_sums = None
         if plan.per_step and scoring.reward_range is not None:
             self.reward_sums = RewardSums(scoring.max_steps, scoring.reward_range)
@@ -147,9 +147,9 @@ class BlockLoop:
             # What has no noise is compared with nothing, but must be finite.
             self.units = channel.sigmas.masked_fill(channel.sigmas == 0, torch.inf)
         # An attacker must not spend on episodes that are over, and some environments cannot step them.
-        self.done_check_interval = env.patience if channel.ledger is None else 1
+        self.done_check_interval = env.done_check_interval if channel.ledger is None else 1
 
-    def run(self, first: int, watch: Watch | None = None, meter: Meter | None = None) -> None:
+    def run_episodes(self, first: int, watch: Watch | None = None, meter: Meter | None = None) -> None:
         """Run to the end of the last episode; ``table`` then has returns, lengths and budgets used per episode."""
         observation = self.env.reset()
         self.memory = self.recall.empty(observation.float())
@@ -167,12 +167,12 @@ class BlockLoop:
             seen = self.channel.send(observation, rows)
             if watch is not None:
                 watch(self._step_to_watch(observation, seen, action))
-            before = (self.memory, seen, action, self.fresh)
+            before = (self.memory, seen, action, self.episode_start)
             self.memory = self.recall.advance(*before)
-            self.fresh = None
+            self.episode_start = None
             action = self.policy.act(self.memory, self.steps)
-            if row_checks.due():
-                row_checks.check(before, self.memory, action)
+            if row_checks.is_due():
+                row_checks.check_step(before, self.memory, action)
             del before  # memory to be used again
             observation, reward, over = self.env.step(action)
             # An environment that has no episode left to run may be stepped on: its rewards count for nothing.
@@ -183,8 +183,8 @@ class BlockLoop:
             # Asking whether episodes are over makes a GPU wait, too.
             if n_steps % self.done_check_interval == 0 and not bool(self.alive.all()):
                 observation, action = self._finish_and_restart(observation, action)
-            if meter is not None and meter.due:
-                meter.write(self._episodes_done())
+            if meter is not None and meter.is_due:
+                meter.write_episodes(self._episodes_done())
 
     def _episodes_done(self) -> float:
         """Return how many episodes are done, those that are not over by their share of the most steps."""
@@ -198,7 +198,7 @@ class BlockLoop:
             gamma = torch.tensor(self.gamma, dtype=torch.float64, device=reward.device)
             self.total += reward * torch.pow(gamma, self.steps)
         if self.reward_sums is not None:
-            self.reward_sums.add(self.steps, reward)
+            self.reward_sums.add_rewards(self.steps, reward)
 
     def _finish_and_restart(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Book finished episodes, start the next ones of their environments, drop those that have none."""
@@ -207,8 +207,8 @@ class BlockLoop:
         again = over & (self.number + (self.turn + 1) * self.n_envs < self.count)
         if bool(again.any()):
             observation = observation.clone()
-            observation[again] = self.env.restart(again)
-            self.channel.restart(again)
+            observation[again] = self.env.restart_rows(again)
+            self.channel.restart_rows(again)
             if self.channel.ledger is not None:
                 # A view of a first step shows nothing of the environment's episode before.
                 action = action.clone()
@@ -219,7 +219,7 @@ class BlockLoop:
             self.total[again] = 0.0
             self.steps[again] = 0
             self.alive |= again
-            self.fresh = again
+            self.episode_start = again
         # Where finished rows may idle, dropping them one by one would copy the memory more often than it saves.
         n_alive = int(self.alive.sum())
         n_rows = self.number.numel()
@@ -239,23 +239,23 @@ class BlockLoop:
             self.table[2, episode] = self.channel.ledger.budget_used[over]
 
     def _keep_rows(self, rows: Tensor) -> None:
-        self.env.keep(rows)
-        self.channel.keep(rows)
+        self.env.keep_rows(rows)
+        self.channel.keep_rows(rows)
         self.number = self.number[rows]
         self.turn = self.turn[rows]
         self.steps = self.steps[rows]
         self.total = self.total[rows]
         self.alive = self.alive[rows]
         self.memory = self.memory[rows]
-        if self.fresh is not None:
-            self.fresh = self.fresh[rows]
+        if self.episode_start is not None:
+            self.episode_start = self.episode_start[rows]
 
     def _rows_for_view(self, first: int, action: Tensor | None) -> Rows:
         return Rows(
             episode=first + self.number + self.turn * self.n_envs,
             step=self.steps,
-            fresh=self.fresh,
-            state=self.env.state(),
+            episode_start=self.episode_start,
+            state=self.env.read_state(),
             memory=self.memory,
             action=action,
         )
@@ -273,7 +273,7 @@ class RewardSums:
         self.low, self.high = limits
         self.sums = torch.zeros(max_steps, dtype=torch.float64)
 
-    def add(self, steps: Tensor, rewards: Tensor) -> None:
+    def add_rewards(self, steps: Tensor, rewards: Tensor) -> None:
         """Book the rewards of one step of every row; reject what is outside of the limits."""
         if bool(((rewards < self.low) | (rewards > self.high)).any()):
             wrong = f"got one between {float(rewards.min()):g} and {float(rewards.max()):g}"

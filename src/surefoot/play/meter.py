@@ -25,12 +25,13 @@ class Meter:
         self._next = 0.0
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether it is time to write again."""
         return time.monotonic() >= self._next
 
-    def write(self, episodes: float) -> None:
+    def write_episodes(self, episodes: float) -> None:
         """Say how many episodes of the block are done, those that are not over by their share of steps."""
+        # One number, written at once: whoever reads meanwhile sees the old or the new one.
         _episodes[self._slot] = episodes
         self._next = time.monotonic() + _EVERY
 

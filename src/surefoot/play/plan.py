@@ -73,6 +73,7 @@ class Plan:
                 f"{self.n_episodes:,} episodes in blocks of {self.block_size} make {self.n_blocks:,} blocks, expected "
                 f"at most {MOST_BLOCKS:,}; run more episodes in parallel (n_envs)"
             )
+        # These raise what they find wrong, now rather than in a worker.
         seed_sequence(self.seed)
         check_purpose(self.purpose)
         self.noise.over(self.task.spaces.shape)
@@ -87,15 +88,15 @@ class Plan:
     @property
     def block_envs(self) -> int:
         """How many environments of a block run in parallel."""
-        return self.n_envs or self._blocks[0]
+        return self.n_envs or self._default_blocks[0]
 
     @property
     def block_size(self) -> int:
         """How many episodes a block has."""
-        return self.block_envs * (self.episodes_per_env or self._blocks[1])
+        return self.block_envs * (self.episodes_per_env or self._default_blocks[1])
 
     @property
-    def _blocks(self) -> tuple[int, int]:
+    def _default_blocks(self) -> tuple[int, int]:
         recurrent = isinstance(self.policy.memory, Recurrent)
         return self.task.blocks.on(torch.device(self.device), recurrent=recurrent)
 
@@ -113,7 +114,9 @@ class Plan:
         """What share of a GPU a block fills: all of one, half where it waits for emulators, none on a CPU."""
         if torch.device(self.device).type != "cuda":
             return 0.0
-        return 1.0 if self.task.cartridge is None else 0.5
+        if self.task.cartridge is None:
+            return 1.0
+        return 0.5
 
     def setup(self) -> dict[str, Any]:
         """Return all that a record of this plan must agree on, as ``Episodes.setup`` has it."""
@@ -196,6 +199,7 @@ def own_seed(*plans: Plan) -> int:
     setups = []
     for plan in plans:
         setup = plan.setup()
+        # It is what is looked for.
         del setup["seed"]
         if plan.policy.sha256:
             del setup["agent"]  # the same weights in a file of another name are the same agent
@@ -231,6 +235,7 @@ def resolve_device(name: str, *, remote: bool = False) -> str:
     if name not in {"auto", "cpu", "cuda"}:
         raise InputError(f"device must be auto, cpu or cuda, got {name!r}")
     if remote:
+        # What this machine has says nothing about the others.
         return "cuda" if name == "cuda" else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("device cuda was asked for, but torch sees no CUDA device; use device='cpu'")
@@ -261,4 +266,6 @@ def _check_fit(task: Task, policy: Policy) -> None:
 
 
 def _action_words(n_actions: int | None) -> str:
-    return "continuous actions" if n_actions is None else f"{n_actions} discrete actions"
+    if n_actions is None:
+        return "continuous actions"
+    return f"{n_actions} discrete actions"

@@ -30,7 +30,7 @@ import ray
 from ray import exceptions as lost
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from surefoot.compute import processor
+from surefoot.compute import processor_kind
 from surefoot.errors import InputError, is_out_of_memory
 from surefoot.play.plan import Plan as RunPlan
 from surefoot.play.plan import agent_hash
@@ -208,7 +208,7 @@ def _run_on_node(box: list[ray.ObjectRef[Job[Any, Any]]], index: int, only_finge
         assert job.fingerprint is not None
         result = job.fingerprint(result)
     device = job.plan.device if isinstance(job.plan, RunPlan) else "cpu"
-    return NodeResult(ray.get_runtime_context().get_node_id(), processor(device), result)
+    return NodeResult(ray.get_runtime_context().get_node_id(), processor_kind(device), result)
 
 
 class RayCluster:
@@ -220,7 +220,7 @@ class RayCluster:
         cores = sum(node["Resources"].get("CPU", 0) for node in nodes)
         return f"Ray, {len(nodes)} node{'s' * (len(nodes) != 1)}, {cores:g} CPUs"
 
-    def at_a_time(self, gpu: float) -> int:
+    def n_parallel(self, gpu: float) -> int:
         """Return how many blocks its nodes run at a time."""
         return count_parallel(needs_of(gpu))
 
@@ -238,26 +238,26 @@ class RayCluster:
             return
         capacity = Capacity(needs_of(gpu))
         tasks = BlockTasks(Job(work, plan, fingerprint, identity_of(plan), int(capacity.needs["CPU"])), capacity.needs)
-        in_flight = InFlight[BlockRun, NodeResult[Result]](tasks.submit)
+        in_flight = InFlight[BlockRun, NodeResult[Result]](tasks.submit_block)
         # Of the first blocks, so that the comparison does not come when hours of work are done.
-        sampled = secrets.choice(indices[: capacity.now()])
+        sampled = secrets.choice(indices[: capacity.current_limit()])
         to_compare: CrossCheck[Result] | None = None
         try:
-            for run, future in in_flight.over(map(BlockRun, indices), capacity.now):
-                result = tasks.collect(run, future)
+            for run, future in in_flight.yield_finished(map(BlockRun, indices), capacity.current_limit):
+                result = tasks.collect_result(run, future)
                 if result is None:
-                    in_flight.start(run)
+                    in_flight.start_key(run)
                 elif run.repeat_on is not None:
                     assert to_compare is not None
-                    yield run.index, to_compare.compared(run.index, result)
+                    yield run.index, to_compare.compare_results(run.index, result)
                 elif fingerprint is not None and run.index == sampled and (other := _other_node(result, capacity)):
                     # It is given out once its repetition agrees: who has all results stops listening.
                     to_compare = CrossCheck(fingerprint, result)
-                    in_flight.start(BlockRun(run.index, repeat_on=other))
+                    in_flight.start_key(BlockRun(run.index, repeat_on=other))
                 else:
                     yield run.index, result.result
         finally:
-            tasks.cancel()
+            tasks.cancel_running()
 
 
 class BlockTasks(Generic[Plan, Result]):
@@ -272,7 +272,7 @@ class BlockTasks(Generic[Plan, Result]):
         self.crashes: Counter[int] = Counter()
         self.dead_nodes: Counter[int] = Counter()
 
-    def submit(self, run: BlockRun) -> Future[NodeResult[Result]]:
+    def submit_block(self, run: BlockRun) -> Future[NodeResult[Result]]:
         """Begin one block, on any node or on the one that repeats it."""
         place: Any = "SPREAD"
         if run.repeat_on is not None:
@@ -283,7 +283,7 @@ class BlockTasks(Generic[Plan, Result]):
         future: Future[NodeResult[Result]] = self.running[run].future()
         return future
 
-    def collect(self, run: BlockRun, future: Future[NodeResult[Result]]) -> NodeResult[Result] | None:
+    def collect_result(self, run: BlockRun, future: Future[NodeResult[Result]]) -> NodeResult[Result] | None:
         """Return the result; None if it was lost and is to be computed again."""
         del self.running[run]
         try:
@@ -292,7 +292,7 @@ class BlockTasks(Generic[Plan, Result]):
             self.count_loss(run.index, error)
             return None
         except lost.RayTaskError as error:
-            raise _cause(run.index, error) from error
+            raise _find_cause(run.index, error) from error
 
     def count_loss(self, index: int, error: Exception) -> None:
         """Raise InputError if a block has cost too many processes or nodes."""
@@ -312,14 +312,14 @@ class BlockTasks(Generic[Plan, Result]):
             reason = "its node died"
         raise InputError(f"block {index} was lost {times} times: {reason}; finished blocks are kept")
 
-    def cancel(self) -> None:
+    def cancel_running(self) -> None:
         """End whatever is still running."""
         for reference in self.running.values():
             with suppress(Exception):
                 ray.cancel(reference, force=True)
 
 
-def _cause(index: int, error: lost.RayTaskError) -> BaseException:
+def _find_cause(index: int, error: lost.RayTaskError) -> BaseException:
     """Return what went wrong on a worker, as it would have been raised here."""
     if is_out_of_memory(error.cause):
         return _out_of_memory(index)
@@ -344,7 +344,7 @@ class CrossCheck(Generic[Result]):
     fingerprint: Callable[[Result], str]
     first: NodeResult[Result]
 
-    def compared(self, index: int, second: NodeResult[Any]) -> Result:
+    def compare_results(self, index: int, second: NodeResult[Any]) -> Result:
         """Return the first result if the second, a fingerprint, is its own.
 
         The record notes the kinds of processors: that bits differ between two kinds is a warning, within one an error.
@@ -378,9 +378,9 @@ class Capacity:
         self.last_look = -math.inf
         self.last_able = -math.inf
         if not able_nodes(needs):
-            raise InputError(f"no node of the Ray cluster has {_words(needs)}, which a block needs")
+            raise InputError(f"no node of the Ray cluster has {_needs_words(needs)}, which a block needs")
 
-    def now(self) -> int:
+    def current_limit(self) -> int:
         """Return the number; look at the nodes every few seconds."""
         now = time.monotonic()
         if now - self.last_look > LOOK:
@@ -390,8 +390,8 @@ class Capacity:
                 self.last_able = now
         if now - self.last_able > WITHOUT_NODES:
             raise InputError(
-                f"for {WITHOUT_NODES:g} s no node of the Ray cluster had {_words(self.needs)}; finished blocks are "
-                "kept, run again when there are nodes"
+                f"for {WITHOUT_NODES:g} s no node of the Ray cluster had {_needs_words(self.needs)}; finished blocks "
+                "are kept, run again when there are nodes"
             )
         return max(1, 2 * self.n_parallel)
 
@@ -421,7 +421,7 @@ def _count_fitting(resources: dict[str, float], needs: dict[str, float]) -> int:
     return min((int(resources.get(key, 0) / needed) for key, needed in needs.items()), default=1)
 
 
-def _words(needs: dict[str, float]) -> str:
+def _needs_words(needs: dict[str, float]) -> str:
     return " and ".join(f"{needed:g} {key}" for key, needed in needs.items())
 
 

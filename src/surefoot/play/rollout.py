@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from surefoot.compute import processor
+from surefoot.compute import processor_kind
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
 from surefoot.play import meter
@@ -103,7 +103,7 @@ def run_block(plan: Plan, index: int) -> Episodes:
         # Sys.exit, above all: it must not end the command as if all were well.
         who = f"the agent {plan.policy.name} or the environment {plan.task.name}"
         raise InputError(f"{who} failed: {type(error).__name__}: {error}") from error
-    return replace(played, processors=((processor(plan.device), 1),))
+    return replace(played, processors=((processor_kind(plan.device), 1),))
 
 
 def record_hash(block: Episodes) -> str:

@@ -26,12 +26,12 @@ class RowChecks:
         self.random = unforeseeable()
         self.step = 0
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Count one more step, and return whether it is checked."""
         self.step += 1
         return self.needed and self.random.random() < max(RATE, self.step**-1.5)
 
-    def check(
+    def check_step(
         self, before: tuple[Tensor, Tensor, Tensor | None, Tensor | None], memory: Tensor, action: Tensor
     ) -> None:
         """Raise InputError if rows of this step are answered differently in other company.
@@ -48,7 +48,7 @@ class RowChecks:
             size = int(count ** self.random.random())
         # A frame stack is copied row by row. Any other memory is the agent's own, and is compared too.
         own_memory = not policy.stacks_frames
-        ask: Ask = self._act
+        ask: Ask = self._ask_action
         parts: Parts = (memory,)
         together = numbers_of(action, policy.spaces.n_actions)
         if own_memory:
@@ -57,12 +57,14 @@ class RowChecks:
             together = _join_columns(together, memory)
         check_rows(ask, parts, together, self.random, sizes=[max(2, size)], where=f"step {self.step}, ")
 
-    def _act(self, memory: Tensor) -> Tensor:
+    def _ask_action(self, memory: Tensor) -> Tensor:
         return numbers_of(self.policy.act(memory), self.policy.spaces.n_actions)
 
-    def _remember_and_act(self, memory: Tensor, seen: Tensor, action: Tensor | None, fresh: Tensor | None) -> Tensor:
-        after = self.policy.memory.advance(memory, seen, action, fresh)
-        return _join_columns(self._act(after), after)
+    def _remember_and_act(
+        self, memory: Tensor, seen: Tensor, action: Tensor | None, episode_start: Tensor | None
+    ) -> Tensor:
+        after = self.policy.memory.advance(memory, seen, action, episode_start)
+        return _join_columns(self._ask_action(after), after)
 
 
 def _join_columns(answers: Tensor, memory: Tensor) -> Tensor:

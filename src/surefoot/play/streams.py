@@ -62,6 +62,7 @@ _NUMBERS: dict[int, int] = {
 def check_purpose(purpose: tuple[int, ...]) -> None:
     """Reject a purpose whose episodes could share random numbers with another's; () is a certificate's."""
     if purpose and len(purpose) - 1 != _NUMBERS.get(purpose[0]):
+        # Of one length: with other numbers behind it, a purpose could have the key of another of its blocks.
         listed = ", ".join(f"{Purpose(one).name} and {n} more" for one, n in _NUMBERS.items())
         raise InputError(f"purpose must be () or one of those in surefoot.play.streams ({listed}), got {purpose}")
 
@@ -70,9 +71,11 @@ def seed_sequence(seed: int | None, *key: int) -> np.random.SeedSequence:
     """Return the seed stream of a seed (None: from the operating system) and a key."""
     if seed is not None and not 0 <= seed < 2**128:
         raise InputError(f"seed must be at least 0 and below 2**128, got {seed}")
-    if not all(0 <= part < 2**32 for part in key):
-        raise InputError(f"every part of a key must be at least 0 and below 2**32, got {key}")
-    return np.random.SeedSequence(seed, spawn_key=tuple(int(part) for part in key))
+    for part in key:
+        # A larger part would take two words, as two parts do: keys of two purposes could agree.
+        if not 0 <= part < 2**32:
+            raise InputError(f"every part of a key must be at least 0 and below 2**32, got {key}")
+    return np.random.SeedSequence(seed, spawn_key=tuple(map(int, key)))
 
 
 def block_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.random.SeedSequence, ...]:
@@ -84,6 +87,7 @@ def block_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.ran
 def policy_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.random.SeedSequence, int]:
     """Return the stream of a stochastic policy in one block, and 32 bits for torch that no other block has."""
     check_purpose(purpose)
+    # One start for all blocks and the block's number: 32 random bits of each block would agree among 10^5 blocks.
     first = int(seed_sequence(seed, *purpose, 0, 4).generate_state(1)[0])
     return seed_sequence(seed, *purpose, block, 3), (first + block) % 2**32
 
@@ -112,6 +116,7 @@ class Stream:
 
     def __init__(self, seeds: np.random.SeedSequence, device: torch.device) -> None:
         self.device = device
+        # Only the state is copied: a bit generator keeps the seed sequence that it was made of.
         drawing = np.random.SFC64(0)
         drawing.state = np.random.SFC64(seeds).state
         self._numpy = np.random.Generator(drawing)

@@ -77,7 +77,11 @@ class Blocks:
     def on(self, device: torch.device, *, recurrent: bool = False) -> tuple[int, int]:
         """Return environments per block, and episodes per environment."""
         if device.type != "cuda":
-            return (recurrent and self.recurrent_n_envs) or self.n_envs, self.episodes_per_env
+            n_envs = self.n_envs
+            if recurrent and self.recurrent_n_envs is not None:
+                n_envs = self.recurrent_n_envs
+            return n_envs, self.episodes_per_env
+        # Numbers that are not given are those of the CPU.
         return self.gpu_n_envs or self.n_envs, self.gpu_episodes_per_env or self.episodes_per_env
 
 
@@ -154,8 +158,12 @@ class Task:
     def __repr__(self) -> str:
         scoring = self.scoring
         spaces = self.spaces
-        actions = "continuous actions" if spaces.n_actions is None else f"{spaces.n_actions} actions"
-        top = "no known ceiling" if scoring.ceiling is None else f"ceiling {scoring.ceiling:g}"
+        actions = "continuous actions"
+        if spaces.n_actions is not None:
+            actions = f"{spaces.n_actions} actions"
+        top = "no known ceiling"
+        if scoring.ceiling is not None:
+            top = f"ceiling {scoring.ceiling:g}"
         return (
             f"<Task {self.name}: observations of shape {spaces.shape}, {actions}, floor {scoring.floor:g}, {top}, at "
             f"most {scoring.max_steps} steps>"

@@ -18,7 +18,7 @@ import torch
 from surefoot.agents.policies import Spaces
 from surefoot.compute import usable_cores
 from surefoot.errors import InputError, did_you_mean
-from surefoot.play.envs.atari.emulators import Cartridge, ale
+from surefoot.play.envs.atari.emulators import Cartridge, load_ale
 from surefoot.play.envs.atari.env import SHAPE, Atari, AtariEnvironment
 from surefoot.play.envs.base import BatchEnv
 from surefoot.play.envs.cartpole import CartPole
@@ -34,23 +34,30 @@ TENSOR_BLOCKS = Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536, recurr
 
 def tensors(build: Callable[[int, Stream], BatchEnv], make: Callable[[], Any]) -> Backend:
     """Return the backend of an environment written as tensors; ``make`` opens the same rules as a Gymnasium one."""
-    return Backend(batch=partial(_tensors, build), open=make)
+    return Backend(batch=partial(_build_tensors, build), open=make)
 
 
-def _tensors(
+def _build_tensors(
     build: Callable[[int, Stream], BatchEnv], n_envs: int, seeds: np.random.SeedSequence, device: torch.device
 ) -> BatchEnv:
+    # A function of its own, because a plan that is sent to other processes can hold no lambda.
     return build(n_envs, Stream(seeds, device))
 
 
 def emulators(cartridge: Cartridge) -> Backend:
     """Return the backend of an Atari game: emulators on the CPU, wherever the agent runs."""
-    return Backend(batch=partial(_emulators, cartridge), open=partial(AtariEnvironment, cartridge), cartridge=cartridge)
+    return Backend(
+        batch=partial(_build_emulators, cartridge), open=partial(AtariEnvironment, cartridge), cartridge=cartridge
+    )
 
 
-def _emulators(cartridge: Cartridge, n_envs: int, seeds: np.random.SeedSequence, device: torch.device) -> BatchEnv:
+def _build_emulators(
+    cartridge: Cartridge, n_envs: int, seeds: np.random.SeedSequence, device: torch.device
+) -> BatchEnv:
     # On a CPU every block has a process of its own already.
-    processes = usable_cores() if device.type == "cuda" else 1
+    processes = 1
+    if device.type == "cuda":
+        processes = usable_cores()
     return Atari(cartridge, n_envs, seeds, device, processes)
 
 
@@ -58,7 +65,7 @@ VECTOR_BUDGETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 ATARI_BUDGETS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 
 
-def _scoring(max_steps: int, limits: tuple[float, float], rewards: tuple[float, float]) -> Scoring:
+def _bounded_scoring(max_steps: int, limits: tuple[float, float], rewards: tuple[float, float]) -> Scoring:
     """Return how a task of the paper scores: counts that never leave their limits on the way, by 1 a step at most."""
     floor, ceiling = limits
     return Scoring(
@@ -66,12 +73,12 @@ def _scoring(max_steps: int, limits: tuple[float, float], rewards: tuple[float, 
     )
 
 
-def _cartpole(n_stack: int, lambdas: tuple[float, ...]) -> Task:
+def _cartpole_task(n_stack: int, lambdas: tuple[float, ...]) -> Task:
     return Task(
         name=f"cartpole-{n_stack}",
         environment="CartPole-v1",
         spaces=Spaces(shape=(4,), n_actions=2, n_stack=n_stack),
-        scoring=_scoring(200, (0.0, 200.0), (0.0, 1.0)),
+        scoring=_bounded_scoring(200, (0.0, 200.0), (0.0, 1.0)),
         backend=tensors(partial(CartPole, max_steps=200), Source(maker="CartPole-v1", max_steps=200).open),
         blocks=TENSOR_BLOCKS,
         paper=PaperSetup(method="per-threshold", budgets=VECTOR_BUDGETS, lambdas=lambdas),
@@ -84,7 +91,7 @@ MOUNTAIN_CAR = Task(
     environment="MountainCarContinuous-v0",
     spaces=Spaces(shape=(2,), n_actions=None, n_stack=5, low=(-1.0,), high=(1.0,)),
     box=(LOW, HIGH),
-    scoring=_scoring(999, (0.0, 1.0), (0.0, 1.0)),
+    scoring=_bounded_scoring(999, (0.0, 1.0), (0.0, 1.0)),
     backend=tensors(partial(MountainCar, max_steps=999), partial(open_mountain_car, 999)),
     blocks=TENSOR_BLOCKS,
     paper=PaperSetup(method="binary", budgets=VECTOR_BUDGETS, lambdas=(0.001, 0.0001, 0.00001)),
@@ -92,7 +99,7 @@ MOUNTAIN_CAR = Task(
 )
 
 
-def _atari(
+def _atari_task(
     name: str,
     environment: str,
     cartridge: Cartridge,
@@ -109,7 +116,7 @@ def _atari(
         environment=environment,
         spaces=Spaces(shape=SHAPE, n_actions=cartridge.moves, n_stack=4, pixels=True),
         box=((0.0,), (1.0,)),
-        scoring=_scoring(cartridge.limit, limits, rewards),
+        scoring=_bounded_scoring(cartridge.limit, limits, rewards),
         backend=emulators(cartridge),
         blocks=Blocks(
             n_envs=32, episodes_per_env=episodes_per_env[0], gpu_n_envs=256, gpu_episodes_per_env=episodes_per_env[1]
@@ -128,10 +135,10 @@ FREEWAY_LIMITS = (0.0, 5.0)
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
-        _cartpole(5, (4, 6, 8, 10)),
-        _cartpole(1, (0, 0.05, 0.1, 1)),
+        _cartpole_task(5, (4, 6, 8, 10)),
+        _cartpole_task(1, (0, 0.05, 0.1, 1)),
         MOUNTAIN_CAR,
-        _atari(
+        _atari_task(
             "pong-1r",
             "PongNoFrameskip-v0",
             Cartridge("pong", moves=6, limit=27_000, first_goal=True),
@@ -141,7 +148,7 @@ TASKS: dict[str, Task] = {
             search=BaselineSearch(actions=PONG_MOVES, n_search=32, n_measure=2_000),
             method="binary",
         ),
-        _atari(
+        _atari_task(
             "pong-full",
             "PongNoFrameskip-v0",
             Cartridge("pong", moves=6, limit=27_000),
@@ -152,7 +159,7 @@ TASKS: dict[str, Task] = {
             search=BaselineSearch(actions=PONG_MOVES, n_search=2, n_measure=100),
             method="dkw",
         ),
-        _atari(
+        _atari_task(
             "freeway",
             "FreewayNoFrameskip-v0",
             Cartridge("freeway", moves=3, limit=250, difficulty=1),
@@ -184,7 +191,7 @@ def get_task(name: str) -> Task:
         known = f"the tasks are {', '.join(TASKS)} (or make one of any Gymnasium id with make_task, env=)"
         raise InputError(f"unknown task {name!r}; {known}{did_you_mean(name, TASKS)}")
     if TASKS[name].cartridge is not None:
-        ale()  # an Atari task that is asked for is about to be run
+        load_ale()  # an Atari task that is asked for is about to be run
     return TASKS[name]
 
 
@@ -221,5 +228,6 @@ def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] |
             low = max(low, task.scoring.floor)
             high = min(high, task.scoring.ceiling)
         limits = (low, high)
+    # The paper's methods and the measured baseline are about the plain return.
     scoring = replace(task.scoring, floor=limits[0], ceiling=limits[1], gamma=gamma)
     return replace(task, scoring=scoring, paper=replace(task.paper, method="band"), baseline=None)

@@ -61,7 +61,7 @@ class Workers(Protocol):
     def describe(self) -> int | str:
         """Return what a run's notes say of the workers."""
 
-    def at_a_time(self, gpu: float) -> int:
+    def n_parallel(self, gpu: float) -> int:
         """Return how many blocks they run at a time that need this share of a GPU."""
 
 
@@ -86,9 +86,11 @@ class Processes:
         """Return their number."""
         return self.n
 
-    def at_a_time(self, gpu: float) -> int:
+    def n_parallel(self, gpu: float) -> int:
         """Return their number, one where a block fills the GPU."""
-        return 1 if gpu >= 1 else self.n
+        if gpu >= 1:
+            return 1
+        return self.n
 
     def map_unordered(
         self,
@@ -103,22 +105,31 @@ class Processes:
         workers = min(self.n, len(indices))
         if gpu >= 1:
             workers = min(1, workers)  # one process fills a GPU, unless it needs a part of it only
-        if workers < (1 if self.isolated else 2):
-            yield from ((index, work(plan, index)) for index in indices)
+        # A single worker is this process, unless it must not be.
+        fewest = 2
+        if self.isolated:
+            fewest = 1
+        if workers < fewest:
+            for index in indices:
+                yield index, work(plan, index)
             return
         # Forked workers inherit the plan: nothing is imported again and any callable can be a policy. They could not
         # use CUDA again.
+        start_method = "spawn"
+        if can_fork() and not gpu:
+            start_method = "fork"
         executor = ProcessPoolExecutor(
             workers,
-            mp_context=multiprocessing.get_context("fork" if can_fork() and not gpu else "spawn"),
-            initializer=_begin,
+            mp_context=multiprocessing.get_context(start_method),
+            initializer=_begin_worker,
             initargs=(work, plan, os.getpid()),
         )
         crew = executor._processes  # a table that the executor forgets when it is broken, and this keeps
         try:
-            in_flight = InFlight[int, Result](lambda index: _submit(executor, index))
+            in_flight = InFlight[int, Result](lambda index: _submit_block(executor, index))
             # Two blocks per worker in flight, so that no worker waits and little is lost when the run is stopped.
-            yield from ((index, future.result()) for index, future in in_flight.over(indices, lambda: 2 * workers))
+            for index, future in in_flight.yield_finished(indices, lambda: 2 * workers):
+                yield index, future.result()
         except BrokenProcessPool as error:
             raise DeadWorkerError(_end_of(crew.values())) from error
         except pickle.PicklingError as error:
@@ -161,8 +172,12 @@ def _end_of(children: Iterable[BaseProcess]) -> str:
     end = time.monotonic() + LOOK
     while any(child.exitcode is None for child in children) and time.monotonic() < end:
         time.sleep(0.01)
-    codes = [child.exitcode for child in children if child.exitcode not in (None, -signal.SIGTERM)]
-    code = codes[0] if codes else None
+    code = None
+    for child in children:
+        # SIGTERM is what the executor ends the others with.
+        if child.exitcode not in (None, -signal.SIGTERM):
+            code = child.exitcode
+            break
     if code is None or code == -signal.SIGKILL:
         return "a worker process died (out of memory?); finished blocks are kept, run again with a smaller workers="
     if code < 0:
@@ -179,12 +194,12 @@ class InFlight(Generic[Key, Result]):
         self._completed: SimpleQueue[tuple[Key, Future[Result]]] = SimpleQueue()
         self._count = 0
 
-    def start(self, key: Key) -> None:
+    def start_key(self, key: Key) -> None:
         """Begin one result."""
         self._count += 1
         self._submit(key).add_done_callback(lambda future: self._completed.put((key, future)))
 
-    def over(self, keys: Iterable[Key], capacity: Callable[[], int]) -> Iterator[tuple[Key, Future[Result]]]:
+    def yield_finished(self, keys: Iterable[Key], capacity: Callable[[], int]) -> Iterator[tuple[Key, Future[Result]]]:
         """Yield every key with its finished future.
 
         Args:
@@ -196,7 +211,7 @@ class InFlight(Generic[Key, Result]):
             # Asked even where nothing waits to be begun: it raises where nothing could be run any more.
             most = capacity()
             while waiting and self._count < most:
-                self.start(waiting.popleft())
+                self.start_key(waiting.popleft())
             if not self._count:
                 continue
             try:
@@ -209,17 +224,19 @@ class InFlight(Generic[Key, Result]):
 
 def as_workers(workers: int | Workers) -> Workers:
     """Return workers; a number is one of processes."""
-    return Processes(workers) if isinstance(workers, int) else workers
+    if isinstance(workers, int):
+        return Processes(workers)
+    return workers
 
 
-def _submit(executor: ProcessPoolExecutor, index: int) -> Future[Any]:
+def _submit_block(executor: ProcessPoolExecutor, index: int) -> Future[Any]:
     with warnings.catch_warnings():
         # Python 3.12 warns when a process with threads forks; the workers touch none of their locks.
         warnings.filterwarnings("ignore", r"This process .* is multi-threaded", DeprecationWarning)
-        return executor.submit(_work, index)
+        return executor.submit(_run_job, index)
 
 
-def _begin(work: Callable[[Any, int], Any], plan: Any, parent: int) -> None:
+def _begin_worker(work: Callable[[Any, int], Any], plan: Any, parent: int) -> None:
     global _job  # noqa: PLW0603 - one job per worker process, set once at its start
     _job = (work, plan)
     # Ctrl-C reaches the whole group: the parent decides, workers only obey it.
@@ -228,17 +245,19 @@ def _begin(work: Callable[[Any, int], Any], plan: Any, parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
+    # A parent that was killed could not end its workers; an orphan has another parent.
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
 
 
-def _work(index: int) -> Any:
+def _run_job(index: int) -> Any:
     assert _job is not None
     work, plan = _job
     try:
         return work(plan, index)
     except Exception as error:
+        # What cannot be unpickled there would break the executor, and look like a dead worker.
         if _can_be_sent(error):
             raise
         raise RuntimeError(f"{type(error).__name__}: {error}") from error

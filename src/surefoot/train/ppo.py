@@ -323,4 +323,4 @@ def _can_step_after_end(task: Task) -> bool:
     """Return whether environments of the task may be stepped when their episode is over, as tensors may."""
     env = task.backend.batch(1, training_seeds(0, 0)[0], torch.device("cpu"))
     env.close()
-    return env.patience > 1
+    return env.done_check_interval > 1

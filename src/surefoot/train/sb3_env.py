@@ -71,7 +71,7 @@ class NoisyAndClean(VecEnv):
         if bool(over.any()):
             # A new episode's first observation follows at once, as SB3 expects.
             observation = observation.clone()
-            observation[over] = self.env.restart(over)
+            observation[over] = self.env.restart_rows(over)
             self.steps[over] = 0
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         return self._make_observation(observation, over), reward.float().numpy(), over.numpy(), infos
@@ -100,9 +100,9 @@ class NoisyAndClean(VecEnv):
         """Say that none is."""
         return [False] * len(list(self._get_indices(indices)))
 
-    def _make_observation(self, observation: Tensor, fresh: Tensor) -> dict[str, NDArray[np.float32]]:
+    def _make_observation(self, observation: Tensor, episode_start: Tensor) -> dict[str, NDArray[np.float32]]:
         seen = self.channel.send(observation)
-        self.memory = self.recall.advance(self.memory, seen, None, fresh)
+        self.memory = self.recall.advance(self.memory, seen, None, episode_start)
         time_left = 1 - self.steps.unsqueeze(1) / self.max_steps
         clean = torch.cat((observation.float().flatten(1), time_left), dim=1)
         return {NOISY: self.memory.flatten(1).numpy().copy(), CLEAN: clean.numpy()}

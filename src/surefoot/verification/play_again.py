@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from surefoot.agents.files import list_agents
 from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import as_policy, needs_spaces
-from surefoot.compute import processor
+from surefoot.compute import processor_kind
 from surefoot.errors import InputError, NotAllowedError
 from surefoot.noise import Noise
 from surefoot.play.environments import inspect
@@ -279,7 +279,7 @@ def rerun_blocks(
             n_processes = 1
         keeps_nothing = bool(plan.gpu_share) and plan.task.name in TASKS
         workers = Processes(n_processes, isolated=not keeps_nothing)
-    here = processor(plan.device)
+    here = processor_kind(plan.device)
     wrong = []
     for n_done, (index, episodes) in enumerate(run_blocks(plan, blocks, workers), start=1):
         first = index * plan.block_size

@@ -12,10 +12,12 @@ from torch import Tensor
 class BatchEnv(Protocol):
     """Copies of one environment. Rows are those that still run; episodes are never cut short.
 
-    ``patience``  in how many steps the loop looks for finished rows; above 1 only where stepping them is harmless
+    Attributes:
+        done_check_interval: In how many steps the loop looks for finished rows; above 1 only where stepping them is
+            harmless.
     """
 
-    patience: int
+    done_check_interval: int
 
     def reset(self) -> Tensor:
         """Start every row and return the observations, float32 or, if the environment's are, float64."""
@@ -25,15 +27,15 @@ class BatchEnv(Protocol):
         """Advance every row; return observations, rewards (float64) and which rows are over."""
         ...
 
-    def restart(self, rows: Tensor) -> Tensor:
+    def restart_rows(self, rows: Tensor) -> Tensor:
         """Start a new episode on the rows marked and return their observations."""
         ...
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         ...
 
-    def state(self) -> Tensor | None:
+    def read_state(self) -> Tensor | None:
         """Return the simulator's state per row, where there is one to show."""
         ...
 
@@ -54,16 +56,19 @@ class Clock:
         """Steps per row."""
         return self.now - self.began
 
-    def tick(self, over: Tensor, max_steps: int) -> Tensor:
+    def count_step(self, over: Tensor, max_steps: int) -> Tensor:
         """Count one step; return which rows are over, by themselves or because they have run for ``max_steps``."""
         self.now += 1
-        return over if self.now < max_steps else over | (self.steps >= max_steps)
+        # No row can have run so long before the clock has: most steps of a block are spared the comparison.
+        if self.now < max_steps:
+            return over
+        return over | (self.steps >= max_steps)
 
-    def restart(self, rows: Tensor) -> None:
+    def restart_rows(self, rows: Tensor) -> None:
         """Begin again on the marked rows."""
         self.began = self.began.masked_fill(rows, self.now)
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.began = self.began[rows]
 
@@ -80,14 +85,15 @@ class Starts:
         self.slot = torch.arange(len(self.drawn[0]), device=self.drawn[0].device)
         self.turn = torch.zeros_like(self.slot)
 
-    def again(self, rows: Tensor) -> Tensor:
+    def next_starts(self, rows: Tensor) -> Tensor:
         """Move to the next start of the rows marked; return the present start of every row."""
         self.turn = self.turn + rows
+        # For all environments at once, though one needs it: the draws of one must not depend on who is left.
         while len(self.drawn) <= int(self.turn.max()):
             self.drawn.append(self.draw())
         return torch.stack(self.drawn)[self.turn, self.slot]
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.slot = self.slot[rows]
         self.turn = self.turn[rows]

@@ -16,7 +16,7 @@ from surefoot.play.streams import Stream
 class CartPole:
     """Gymnasium's CartPole with a step limit, as tensors: float64 state, float32 observations, reward 1 a step."""
 
-    patience = 8
+    done_check_interval = 8
     gravity = 9.8
     pole_mass = 0.1
     total_mass = 1.1
@@ -43,7 +43,7 @@ class CartPole:
         self.variables = self.starts.drawn[0].T.contiguous()
         self.rewards = torch.ones_like(self.variables[0])
         self.clock = Clock(self.n_envs, self.stream.device)
-        return self._observe()
+        return self._make_observation()
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Advance by one tick of explicit Euler, with the roundings of Gymnasium: nothing is reordered or fused.
@@ -62,29 +62,29 @@ class CartPole:
         linear = push.sub_(cosine.mul_(lever * angular).div_(self.total_mass))
         self.variables = torch.stack((speed, linear, spin, angular)).mul_(self.tick).add_(self.variables)
         off_track, tilted = (self.variables[::2].abs() > self.limits).unbind()
-        return self._observe(), self.rewards, self.clock.tick(off_track | tilted, self.max_steps)
+        return self._make_observation(), self.rewards, self.clock.count_step(off_track | tilted, self.max_steps)
 
-    def restart(self, rows: Tensor) -> Tensor:
+    def restart_rows(self, rows: Tensor) -> Tensor:
         """Start new episodes on the marked rows."""
-        self.variables = torch.where(rows, self.starts.again(rows).T, self.variables)
-        self.clock.restart(rows)
-        return self._observe()[rows]
+        self.variables = torch.where(rows, self.starts.next_starts(rows).T, self.variables)
+        self.clock.restart_rows(rows)
+        return self._make_observation()[rows]
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.variables = self.variables[:, rows]
         self.rewards = self.rewards[rows]
-        self.clock.keep(rows)
-        self.starts.keep(rows)
+        self.clock.keep_rows(rows)
+        self.starts.keep_rows(rows)
 
-    def state(self) -> Tensor:
+    def read_state(self) -> Tensor:
         """Return position, speed, angle and angular speed per row."""
         return self.variables.T
 
     def close(self) -> None:
         """Nothing to release."""
 
-    def _observe(self) -> Tensor:
+    def _make_observation(self) -> Tensor:
         return self.variables.T.to(torch.float32, memory_format=torch.contiguous_format)
 
 
@@ -99,6 +99,7 @@ def is_cartpole(environment: Any) -> bool:
     """
     spec = environment.spec
     inner = environment.unwrapped
+    # The class itself, by its name: a subclass, or another package's, may have other rules.
     own = (type(inner).__module__, type(inner).__name__) == ("gymnasium.envs.classic_control.cartpole", "CartPoleEnv")
     if not own or spec is None or spec.kwargs or spec.additional_wrappers:
         return False
@@ -116,4 +117,5 @@ def is_cartpole(environment: Any) -> bool:
         observation, reward, terminated, *_ = inner.step(int(action))
         if not np.array_equal(observation, seen[row]) or reward != rewards[row] or terminated != over[row]:
             return False
+    # Starts are drawn from -0.05 to 0.05: of so many the largest is near the end.
     return bool(np.abs(starts).max() <= 0.05 and np.abs(starts).max() > 0.045)

@@ -6,7 +6,7 @@ one that Gymnasium flattens in; a part of categories becomes ones and zeros.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -41,17 +41,23 @@ class Part:
         return spaces.flatdim(self.space)
 
     @property
-    def kind(self) -> type[np.float32 | np.float64]:
+    def number_type(self) -> type[np.float32 | np.float64]:
         """The type of its numbers in the vector."""
-        return np.float64 if self.space.dtype == np.float64 else np.float32
+        # Digits are lost in the sum with the noise alone, never before it.
+        if self.space.dtype == np.float64:
+            return np.float64
+        return np.float32
 
-    def flat(self, observation: Any) -> NDArray[np.float32 | np.float64]:
+    def flatten_part(self, observation: Any) -> NDArray[np.float32 | np.float64]:
         """Return its numbers in an observation."""
         value = observation
         for key in self.path:
             value = value[key]
-        numbers = np.asarray(spaces.flatten(self.space, value), dtype=self.kind)
-        return numbers if self.unit == 1 else numbers / self.kind(self.unit)
+        numbers = np.asarray(spaces.flatten(self.space, value), dtype=self.number_type)
+        if self.unit == 1:
+            return numbers
+        # A unit of the same type: one of double precision would widen pixels of single precision.
+        return np.asarray(numbers / np.asarray(self.unit, dtype=self.number_type))
 
 
 def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = ()) -> Iterator[Part]:
@@ -63,7 +69,10 @@ def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = 
         path: Names of the spaces around it.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        named = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        # Names in a Dict, numbers in a Tuple: with either one finds the part in an observation.
+        named: Iterable[tuple[str | int, spaces.Space[Any]]] = enumerate(space.spaces)
+        if isinstance(space, spaces.Dict):
+            named = space.spaces.items()
         for key, inner in named:
             yield from parts_of(name, inner, (*path, key))
         return
@@ -74,7 +83,10 @@ def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = 
                 f"{name} has {space.dtype} observations from {space.low.min()} to {space.high.max()}; noise needs "
                 f"floats or uint8 images from 0 to 255: turn them into floats with wrappers=['{FLOATS}']"
             )
-        yield Part(path, space, 255.0 if pixels else 1.0)
+        unit = 1.0
+        if pixels:
+            unit = 255.0
+        yield Part(path, space, unit)
     elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         yield Part(path, space, 1.0)
     else:
@@ -90,12 +102,14 @@ class FlatObservation(gymnasium.ObservationWrapper[NDArray[np.float32 | np.float
     def __init__(self, env: gymnasium.Env[Any, Any], parts: tuple[Part, ...]) -> None:
         super().__init__(env)
         self.parts = parts
-        kind = np.result_type(*(part.kind for part in parts))
-        self.observation_space = spaces.Box(-np.inf, np.inf, (sum(part.size for part in parts),), kind.type)
+        kind = np.result_type(*[part.number_type for part in parts])
+        size = sum(part.size for part in parts)
+        # Without limits: noise leads outside of those that the parts have.
+        self.observation_space = spaces.Box(-np.inf, np.inf, (size,), kind.type)
 
     def observation(self, observation: Any) -> NDArray[np.float32 | np.float64]:
         """Return the parts one after the other."""
-        return np.concatenate([part.flat(observation) for part in self.parts])
+        return np.concatenate([part.flatten_part(observation) for part in self.parts])
 
 
 class FlatAction(gymnasium.ActionWrapper[Any, Any, Any]):
@@ -105,6 +119,7 @@ class FlatAction(gymnasium.ActionWrapper[Any, Any, Any]):
         super().__init__(env)
         self.factors = factors
         self.inner = env.action_space
+        # MultiDiscrete may count from other numbers than 0; MultiBinary has no ``start``.
         self.start = np.asarray(getattr(env.action_space, "start", 0))
         self.action_space = spaces.Discrete(prod(factors))
 
@@ -117,11 +132,13 @@ class FlatAction(gymnasium.ActionWrapper[Any, Any, Any]):
 def factors_of(space: spaces.Space[Any]) -> tuple[int, ...] | None:
     """Return how many values each part of an action has; None for actions that are not in parts."""
     if isinstance(space, spaces.MultiDiscrete):
-        return tuple(int(count) for count in np.ravel(space.nvec))
-    return (2,) * prod(space.shape) if isinstance(space, spaces.MultiBinary) else None
+        return tuple(np.ravel(space.nvec).tolist())
+    if isinstance(space, spaces.MultiBinary):
+        return (2,) * prod(space.shape)
+    return None
 
 
-def flattened(name: str, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+def flatten_env(name: str, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """Return the environment with Box observations and with Box or Discrete actions, or say why that cannot be."""
     parts = tuple(parts_of(name, environment.observation_space))
     if not isinstance(environment.observation_space, spaces.Box):

@@ -25,7 +25,8 @@ class Gymnasium:
     their own would run the same episodes in every process; so these streams are seeded too, and put back at the end.
     """
 
-    patience = 1
+    # An episode that is over must not be stepped: Gymnasium leaves open what would happen.
+    done_check_interval = 1
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Gymnasium:
         random.seed(shared.tobytes())
         np.random.seed(shared.view(np.uint32))  # noqa: NPY002
         torch.default_generator.manual_seed(int(shared[0]) >> 1)
+        # Made after the global streams are seeded: some draw from them when they are made.
         self.environments: list[Any] = [make() for _ in range(n_envs)]
         if len({id(environment.unwrapped) for environment in self.environments}) < n_envs:
             self.close()
@@ -61,8 +63,8 @@ class Gymnasium:
     def reset(self) -> Tensor:
         """Start every environment with its own seed."""
         pairs = zip(self.environments, self.seeds, strict=True)
-        with self._working("reset"):
-            return self._observe([environment.reset(seed=seed)[0] for environment, seed in pairs])
+        with self._report_failures("reset"):
+            return self._make_observation([environment.reset(seed=seed)[0] for environment, seed in pairs])
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Step every row's environment."""
@@ -73,27 +75,36 @@ class Gymnasium:
             moves = list(chosen.reshape(len(chosen), *self.action_shape).astype(self.action_type))
             if not np.isfinite(chosen).all():
                 raise InputError("the agent chose an action that is not finite; check its weights or its function")
-        with self._working("step"):
-            results = [environment.step(move) for environment, move in zip(self.environments, moves, strict=True)]
-            rewards = torch.tensor(self._paid(results), dtype=torch.float64, device=self.device)
-            over = torch.tensor([bool(result[2] or result[3]) for result in results], device=self.device)
-            return self._observe([result[0] for result in results]), rewards, over
+        observations = []
+        rewards = []
+        over = []
+        with self._report_failures("step"):
+            for environment, move in zip(self.environments, moves, strict=True):
+                result = environment.step(move)
+                observations.append(result[0])
+                rewards.append(float(result[1]))
+                # Terminated or truncated: the step limit is one of the task's rules.
+                over.append(bool(result[2] or result[3]))
+            self._check_rewards(rewards)
+            paid = torch.tensor(rewards, dtype=torch.float64, device=self.device)
+            return self._make_observation(observations), paid, torch.tensor(over, device=self.device)
 
-    def restart(self, rows: Tensor) -> Tensor:
+    def restart_rows(self, rows: Tensor) -> Tensor:
         """Start new episodes on the marked rows, unseeded."""
         marked = rows.cpu().nonzero().flatten().tolist()
-        with self._working("reset"):
-            return self._observe([self.environments[row].reset()[0] for row in marked])
+        with self._report_failures("reset"):
+            return self._make_observation([self.environments[row].reset()[0] for row in marked])
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Close and drop all environments but these."""
         kept = set(rows.cpu().tolist())
         for row, environment in enumerate(self.environments):
             if row not in kept:
                 environment.close()
+        # In their old order, which is that of the loop's rows.
         self.environments = [self.environments[row] for row in sorted(kept)]
 
-    def state(self) -> None:
+    def read_state(self) -> None:
         """No common notion of state."""
 
     def close(self) -> None:
@@ -103,20 +114,18 @@ class Gymnasium:
         self.environments = []
         set_global_streams(self.outside)
 
-    def _paid(self, results: Sequence[Any]) -> list[float]:
-        """Return the rewards; one outside of the range that was given proves the range wrong."""
-        rewards = [float(result[1]) for result in results]
-        if self.reward_range is not None:
-            low, high = self.reward_range
-            wrong = [reward for reward in rewards if not low <= reward <= high]
-            if wrong:
-                raise InputError(
-                    f"every reward must be between {low:g} and {high:g}, got {wrong[0]:g}; give true limits"
-                )
-        return rewards
+    def _check_rewards(self, rewards: Sequence[float]) -> None:
+        """Raise InputError for a reward outside of the range that was given, which it proves wrong."""
+        if self.reward_range is None:
+            return
+        low, high = self.reward_range
+        for reward in rewards:
+            # Not ``reward < low or reward > high``, which a reward that is no number would pass.
+            if not low <= reward <= high:
+                raise InputError(f"every reward must be between {low:g} and {high:g}, got {reward:g}; give true limits")
 
     @contextmanager
-    def _working(self, what: str) -> Iterator[None]:
+    def _report_failures(self, what: str) -> Iterator[None]:
         """Report an exception of the environment as what it is: neither an error of ours nor a result."""
         try:
             yield
@@ -128,10 +137,12 @@ class Gymnasium:
             name = type(self.environments[0].unwrapped).__name__
             raise InputError(f"the environment {name} failed in {what}: {type(error).__name__}: {error}") from error
 
-    def _observe(self, observations: Sequence[NDArray[Any]]) -> Tensor:
-        shapes = {np.shape(observation) for observation in observations} - {self.shape}
-        if shapes:  # which might fit to others by repetition
-            raise InputError(f"the environment returned an observation of shape {shapes.pop()}, expected {self.shape}")
+    def _make_observation(self, observations: Sequence[NDArray[Any]]) -> Tensor:
+        for observation in observations:
+            shape = np.shape(observation)
+            # A wrong shape might fit to others by repetition.
+            if shape != self.shape:
+                raise InputError(f"the environment returned an observation of shape {shape}, expected {self.shape}")
         batch = np.stack(observations)
         if not np.isfinite(batch).all():
             raise InputError("the environment returned an observation that is not finite")

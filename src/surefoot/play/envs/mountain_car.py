@@ -19,7 +19,7 @@ HIGH = (0.6, 0.07)
 class MountainCar:
     """Gymnasium's MountainCarContinuous as tensors, in its own precision: float32, but for an episode's first step."""
 
-    patience = 8
+    done_check_interval = 8
     power = 0.0015
     pull = 0.0025
     goal = 0.45
@@ -40,43 +40,43 @@ class MountainCar:
         self.position = self.starts.drawn[0]
         self.velocity = torch.zeros_like(self.position)
         self.clock = Clock(self.n_envs, self.stream.device)
-        return self._observe()
+        return self._make_observation()
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Advance by one step; the reward is 1 where the goal is reached."""
         action = actions.reshape(-1)
-        position, velocity, reached = self._advance(action, torch.float32)
+        position, velocity, reached = self._advance_car(action, torch.float32)
         if self.position.dtype == torch.float64:
             first = self.clock.steps == 0
-            exact = self._advance(action, torch.float64)
+            exact = self._advance_car(action, torch.float64)
             pairs = zip(exact, (position, velocity, reached), strict=True)
             position, velocity, reached = (torch.where(first, new.to(old.dtype), old) for new, old in pairs)
         self.position = position
         self.velocity = velocity
-        return self._observe(), reached.double(), self.clock.tick(reached, self.max_steps)
+        return self._make_observation(), reached.double(), self.clock.count_step(reached, self.max_steps)
 
-    def restart(self, rows: Tensor) -> Tensor:
+    def restart_rows(self, rows: Tensor) -> Tensor:
         """Start new episodes on the marked rows."""
-        self.position = torch.where(rows, self.starts.again(rows), self.position.double())
+        self.position = torch.where(rows, self.starts.next_starts(rows), self.position.double())
         self.velocity = self.velocity.double().masked_fill(rows, 0.0)
-        self.clock.restart(rows)
-        return self._observe()[rows]
+        self.clock.restart_rows(rows)
+        return self._make_observation()[rows]
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.position = self.position[rows]
         self.velocity = self.velocity[rows]
-        self.clock.keep(rows)
-        self.starts.keep(rows)
+        self.clock.keep_rows(rows)
+        self.starts.keep_rows(rows)
 
-    def state(self) -> Tensor:
+    def read_state(self) -> Tensor:
         """Return position and velocity per row."""
-        return self._both().double()
+        return self._join_variables().double()
 
     def close(self) -> None:
         """Nothing to release."""
 
-    def _advance(self, action: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    def _advance_car(self, action: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """Return position, velocity and whether the goal is reached, rounded where Gymnasium's numbers are."""
         position = self.position.to(kind)
         velocity = self.velocity.to(kind)
@@ -90,11 +90,11 @@ class MountainCar:
         velocity = velocity.masked_fill_((position == LOW[0]) & (velocity < 0), 0.0)
         return position, velocity, (position >= self.goal) & (velocity >= 0)
 
-    def _both(self) -> Tensor:
+    def _join_variables(self) -> Tensor:
         return torch.stack((self.position, self.velocity), dim=1)
 
-    def _observe(self) -> Tensor:
-        return self._both().to(torch.float32)
+    def _make_observation(self) -> Tensor:
+        return self._join_variables().to(torch.float32)
 
 
 class GoalReward(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -48,40 +48,48 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
         RecordConstructorArgs.__init__(self, sigma=sigma, seed=seed)
         gymnasium.ObservationWrapper.__init__(self, env)
         self.noise = Noise.of(sigma)
-        self.parts = _parts(env.observation_space)
+        self.parts = _plain_parts(env.observation_space)
         self.shape = env.observation_space.shape or (sum(part.size for part in self.parts),)
         self.observation_space: Any = _noisy_space(env.observation_space, self.parts)
-        self._reseed(seed)
+        self._reseed_noise(seed)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """Begin an episode; a seed fixes the noise as well, in a stream of its own."""
         if seed is not None:
-            self._reseed(seed)
+            self._reseed_noise(seed)
         return super().reset(seed=seed, options=options)
 
     def observation(self, observation: Any) -> Any:
         """Return the observation in float32 units with fresh noise added."""
-        clean = np.concatenate([part.flat(observation) for part in self.parts]).reshape(self.shape)
+        clean = np.concatenate([part.flatten_part(observation) for part in self.parts]).reshape(self.shape)
         noisy = self._channel.send(torch.from_numpy(clean).unsqueeze(0))[0].numpy()
         if isinstance(self.observation_space, Box):
             return noisy
-        columns = np.split(noisy, np.cumsum([part.size for part in self.parts])[:-1])
-        spaces = self.observation_space
-        return {part.name: own.reshape(spaces[part.name].shape) for part, own in zip(self.parts, columns, strict=True)}
+        apart = {}
+        begin = 0
+        for part in self.parts:
+            end = begin + part.size
+            apart[part.name] = noisy[begin:end].reshape(self.observation_space[part.name].shape)
+            begin = end
+        return apart
 
-    def _reseed(self, seed: int | None) -> None:
+    def _reseed_noise(self, seed: int | None) -> None:
         # The channel that certifies is the channel that trains.
         seeds = seed_sequence(seed, WRAPPER)
         # The own shape: some wrappers around this one change its observation space.
         self._channel = Channel(noise=self.noise, n_envs=1, shape=self.shape, stream=Stream(seeds, torch.device("cpu")))
 
 
-def _parts(space: gymnasium.Space[Any]) -> tuple[Part, ...]:
+def _plain_parts(space: gymnasium.Space[Any]) -> tuple[Part, ...]:
     """Return the parts of an observation, one for a Box, or say why it cannot carry noise."""
-    inner = list(space.values()) if isinstance(space, Dict) else [space]
-    if isinstance(space, Box | Dict) and not any(isinstance(one, Dict | Tuple) for one in inner):
+    inner = [space]
+    if isinstance(space, Dict):
+        inner = list(space.values())
+    # Parts within parts would need names of their own, which agents of other libraries would not know.
+    nested = any(isinstance(one, Dict | Tuple) for one in inner)
+    if isinstance(space, Box | Dict) and not nested:
         return tuple(parts_of("this environment", space))
     raise InputError(
         f"noise needs Box observations or a Dict of plain parts, got {type(space).__name__}; "
@@ -92,6 +100,11 @@ def _parts(space: gymnasium.Space[Any]) -> tuple[Part, ...]:
 def _noisy_space(space: gymnasium.Space[Any], parts: tuple[Part, ...]) -> Box | Dict:
     if isinstance(space, Box):
         return Box(-np.inf, np.inf, space.shape, np.float32)
-    shapes = [(part.name, part.space.shape if isinstance(part.space, Box) else (part.size,)) for part in parts]
     # Pairs keep their order, which is that of an agent's inputs; a dictionary would be sorted.
-    return Dict([(name, Box(-np.inf, np.inf, shape, np.float32)) for name, shape in shapes])
+    pairs: list[tuple[str, gymnasium.Space[Any]]] = []
+    for part in parts:
+        shape: tuple[int, ...] = (part.size,)
+        if isinstance(part.space, Box):
+            shape = part.space.shape
+        pairs.append((part.name, Box(-np.inf, np.inf, shape, np.float32)))
+    return Dict(pairs)

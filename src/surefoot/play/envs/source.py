@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +26,7 @@ from surefoot.agents.imported import attribute, called, imported
 from surefoot.episodes import MOST_STEPS
 from surefoot.errors import InputError
 from surefoot.files import MOST_ARRAYS, check_size
-from surefoot.play.envs.flat import flattened
+from surefoot.play.envs.flat import flatten_env
 
 # What registers the environments that published agents are trained on, besides Gymnasium.
 PACKAGES = {
@@ -105,13 +105,17 @@ class Source:
     @property
     def name(self) -> str:
         """What it is called in records."""
-        return self.maker.id if isinstance(self.maker, EnvSpec) else _name(self.maker)
+        if isinstance(self.maker, EnvSpec):
+            return self.maker.id
+        return _name_of(self.maker)
 
     @property
     def title(self) -> str:
         """The name with what was changed about it: arguments and wrappers make it another environment."""
         made = self.setup
-        changes = [f"{key}={json.dumps(value, default=repr)}" for key, value in made.get("env_kwargs", {}).items()]
+        changes = []
+        for key, value in made.get("env_kwargs", {}).items():
+            changes.append(f"{key}={json.dumps(value, default=repr)}")
         changes += made.get("wrappers", [])
         if not changes:
             return self.name
@@ -120,13 +124,17 @@ class Source:
     @property
     def setup(self) -> dict[str, Any]:
         """What a record says of it besides its name, as JSON data; nothing of what is not used."""
-        layers = self.maker.additional_wrappers if isinstance(self.maker, EnvSpec) else ()
-        inner = [f"{layer.entry_point}={json.dumps(layer.kwargs, default=repr)}" for layer in layers]
+        layers: Iterable[Any] = ()
+        if isinstance(self.maker, EnvSpec):
+            layers = self.maker.additional_wrappers
+        # Those of a spec are inside of those that are given.
+        wrappers = [f"{layer.entry_point}={json.dumps(layer.kwargs, default=repr)}" for layer in layers]
+        wrappers += map(_name_of, self.wrappers)
         found = {
             "env_kwargs": self._all_kwargs,
             "env_files": self.files,
             "env_modules": list(self.modules),
-            "wrappers": inner + [_name(one) for one in self.wrappers],
+            "wrappers": wrappers,
         }
         return {key: value for key, value in found.items() if value}
 
@@ -135,16 +143,25 @@ class Source:
         for module in self.modules:
             imported(module)
         for wrapper in self.wrappers:
-            _wrapper(wrapper)
-        maker = _factory(self.maker) if isinstance(self.maker, str) else self.maker
-        spec = gymnasium.registry.get(maker) if isinstance(maker, str) else maker
+            _load_wrapper(wrapper)
+        spec = self._load_maker()
+        if isinstance(spec, str):
+            spec = gymnasium.registry.get(spec)
         if isinstance(spec, EnvSpec) and isinstance(spec.entry_point, str):
             imported(spec.entry_point.partition(":")[0])
 
+    def _load_maker(self) -> Any:
+        """Return the class or function that makes it, or the ID or spec that Gymnasium does."""
+        if isinstance(self.maker, str):
+            return _load_factory(self.maker)
+        return self.maker
+
     @property
     def _all_kwargs(self) -> dict[str, Any]:
-        made = dict(self.maker.kwargs) if isinstance(self.maker, EnvSpec) else {}
-        return {**made, **self.kwargs}
+        if isinstance(self.maker, EnvSpec):
+            # What is given comes last, as in ``gymnasium.make``.
+            return {**self.maker.kwargs, **self.kwargs}
+        return dict(self.kwargs)
 
     @property
     def _wrapper_names(self) -> list[str]:
@@ -154,23 +171,23 @@ class Source:
         """Make one environment, with vectors for structured observations and numbers for structured actions."""
         for module in self.modules:
             imported(module)
-        environment = self._made()
+        environment = self._make_env()
         if not isinstance(environment, gymnasium.Env):
             raise InputError(
                 f"{self.name} made a {type(environment).__name__}, expected a gymnasium.Env (one environment, not a "
                 "vector of them)"
             )
         for wrapper in self.wrappers:
-            environment = called(_name(wrapper), _wrapper(wrapper), environment)
+            environment = called(_name_of(wrapper), _load_wrapper(wrapper), environment)
         _refuse_learners(environment)
         steps = self.max_steps
         if steps is not None and isinstance(environment, gymnasium.Env) and not _is_cut(environment, steps):
             # Outside of everything: a wrapper may let an episode go on that a limit inside has ended.
             environment = gymnasium.wrappers.TimeLimit(environment, steps)
-        return flattened(self.name, environment)
+        return flatten_env(self.name, environment)
 
-    def _made(self) -> Any:
-        factory = _factory(self.maker) if isinstance(self.maker, str) else self.maker
+    def _make_env(self) -> Any:
+        factory = self._load_maker()
         if callable(factory):
             return called(self.name, factory, **self.kwargs)
         assert isinstance(factory, str | EnvSpec)
@@ -179,12 +196,13 @@ class Source:
             return gymnasium.make(factory, max_episode_steps=self.max_steps, **self.kwargs)
         except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
             reason = str(error).strip().splitlines()[0].rstrip(".")
-            today = successor(self.name)
-            way = _elsewhere(self.name)
+            today = find_successor(self.name)
+            way = _installation_hint(self.name)
             if today is not None:
                 way = f"its successor is {today}: give env='{today}'"
             raise InputError(f"Gymnasium cannot make the environment {self.name!r}: {reason}; {way}") from error
         except (KeyboardInterrupt, GeneratorExit):
+            # Who asked for the environment stops it: no fault of its author.
             raise
         except BaseException as error:  # code of its author, which may call sys.exit
             raise InputError(f"{self.name} failed: {type(error).__name__}: {error}") from error
@@ -193,7 +211,7 @@ class Source:
 def _hashed_files(arguments: Any) -> dict[str, str]:
     """Return the hashes of the files that texts in the arguments of an environment name."""
     found = {}
-    for text in _texts(arguments):
+    for text in _yield_texts(arguments):
         place = os.path.expanduser(text)  # noqa: PTH111 - a text may be no path at all
         if not os.path.lexists(place):
             continue
@@ -212,16 +230,16 @@ def _hashed_files(arguments: Any) -> dict[str, str]:
     return found
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _yield_texts(value: Any) -> Iterator[str]:
     """Yield all texts in nested arguments."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for part in value.values():
-            yield from _texts(part)
+            yield from _yield_texts(part)
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from _texts(part)
+            yield from _yield_texts(part)
 
 
 def _quiet_mujoco(environment: str | EnvSpec) -> None:
@@ -229,7 +247,11 @@ def _quiet_mujoco(environment: str | EnvSpec) -> None:
 
     Its other warnings (an unstable simulation) are printed as they would be.
     """
-    spec = gymnasium.registry.get(environment) if isinstance(environment, str) else environment
+    spec: EnvSpec | None
+    if isinstance(environment, str):
+        spec = gymnasium.registry.get(environment)
+    else:
+        spec = environment
     if spec is None or "mujoco" not in str(spec.entry_point):
         return
     with suppress(ImportError, AttributeError):  # Gymnasium says what is missing, and older releases have no such thing
@@ -264,6 +286,7 @@ def step_limit(environment: Environment) -> int | None:
     """Return after how many steps the episodes of an environment are cut off, None if they are not."""
     layer = environment
     found = []
+    # There may be several, of which the shortest cuts.
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, gymnasium.wrappers.TimeLimit):
             found.append(int(layer._max_episode_steps))
@@ -274,14 +297,18 @@ def step_limit(environment: Environment) -> int | None:
 def registered_steps(name: str) -> int | None:
     """Return after how many steps an environment's episodes are usually cut off; None if never, or unknown."""
     spec = gymnasium.registry.get(name)
-    return None if spec is None else spec.max_episode_steps
+    if spec is None:
+        return None
+    return spec.max_episode_steps
 
 
 def parse_wrapper(text: str) -> tuple[str, dict[str, Any]]:
     """Return name and arguments of ``module:Class={"argument": 1}``."""
     name, equals, arguments = text.partition("=")
     try:
-        kwargs = json.loads(arguments) if equals else {}
+        kwargs = {}
+        if equals:
+            kwargs = json.loads(arguments)
     except json.JSONDecodeError as error:
         raise InputError(f'a wrapper looks like module:Class={{"argument": 1}}, got {text!r} ({error})') from error
     if not isinstance(kwargs, dict):
@@ -291,7 +318,7 @@ def parse_wrapper(text: str) -> tuple[str, dict[str, Any]]:
     return name, kwargs
 
 
-def _wrapper(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _load_wrapper(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
     if not isinstance(given, str):
         return given
     name, kwargs = parse_wrapper(given)
@@ -302,7 +329,7 @@ def _wrapper(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
     return partial(found, **kwargs)
 
 
-def _factory(text: str) -> Any:
+def _load_factory(text: str) -> Any:
     """Return the class or function that ``module:name`` means; the text itself where it is an ID, or names none."""
     module, colon, name = text.partition(":")
     if not colon:
@@ -317,10 +344,12 @@ def _factory(text: str) -> Any:
             imported(module)  # which registers the ID
         return text
     found = attribute(imported(module), name)
-    return found if callable(found) else text
+    if callable(found):
+        return found
+    return text
 
 
-def _elsewhere(name: str) -> str:
+def _installation_hint(name: str) -> str:
     """Return how to make an environment that Gymnasium does not have itself."""
     for pattern, module in PACKAGES.items():
         if re.search(pattern, name):
@@ -330,22 +359,27 @@ def _elsewhere(name: str) -> str:
     return "if a package registers it, import that with env_modules=, or give env='module:factory'"
 
 
-def _name(maker: object) -> str:
+def _name_of(maker: object) -> str:
     if isinstance(maker, str):
         return maker
     if isinstance(maker, partial):
-        return f"{_name(maker.func)}{maker.args}{maker.keywords}"
+        return f"{_name_of(maker.func)}{maker.args}{maker.keywords}"
     module = getattr(maker, "__module__", type(maker).__module__)
     return f"{module}:{getattr(maker, '__qualname__', type(maker).__qualname__)}"
 
 
-def successor(name: str) -> str | None:
+def find_successor(name: str) -> str | None:
     """Return the next version of an environment that can be made, if there is one."""
     base, _, version = name.rpartition("-v")
     if not version.isdecimal():
         return None
-    same = (spec for spec in gymnasium.registry.values() if spec.namespace is None and spec.name == base)
-    for later in sorted(spec.version for spec in same if spec.version is not None and spec.version > int(version)):
+    versions = []
+    for spec in gymnasium.registry.values():
+        same = spec.namespace is None and spec.name == base
+        if same and spec.version is not None and spec.version > int(version):
+            versions.append(spec.version)
+    # The next one: it differs least from the one that an agent was trained with.
+    for later in sorted(versions):
         with suppress(gymnasium.error.Error, ImportError), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there are still later ones
             gymnasium.make(f"{base}-v{later}").close()

@@ -43,20 +43,26 @@ class Shown(NamedTuple):
     reward: float
     over: bool
 
-    def equals(self, other: Shown) -> bool:
+    def is_equal(self, other: Shown) -> bool:
         """Whether both are the same bit for bit."""
         same = np.float64(self.reward).tobytes() == np.float64(other.reward).tobytes() and self.over == other.over
         return same and self.observation.tobytes() == other.observation.tobytes()
 
-    def resembles(self, other: Shown) -> bool:
+    def is_alike(self, other: Shown) -> bool:
         """Whether they differ by what may be rounding."""
-        pairs = ((self.observation, other.observation), (self.reward, other.reward))
-        numbers = [(np.asarray(one, dtype=np.float64), np.asarray(two, dtype=np.float64)) for one, two in pairs]
-        near = all(
-            one.shape == two.shape and np.abs(one - two).max(initial=0) <= ROUNDING * np.abs(two).max(initial=1e-3)
-            for one, two in numbers
-        )
+        near = _is_near(self.observation, other.observation) and _is_near(self.reward, other.reward)
         return near and self.over == other.over
+
+
+def _is_near(one: Any, other: Any) -> bool:
+    """Return whether numbers differ by at most ``ROUNDING`` of the largest of them."""
+    first = np.asarray(one, dtype=np.float64)
+    second = np.asarray(other, dtype=np.float64)
+    if first.shape != second.shape:
+        return False
+    # Numbers that are all near 0 are compared with a thousandth.
+    size = np.abs(second).max(initial=1e-3)
+    return bool(np.abs(first - second).max(initial=0) <= ROUNDING * size)
 
 
 class TriedCopy:
@@ -91,19 +97,22 @@ def check_seeded(name: str, make: Callable[[], Any]) -> None:
 
 def check_made_again(name: str, environment: Any, make: Callable[[], Any]) -> None:
     """Raise InputError if an environment behaves otherwise than what is made in its place, as far as a trial shows."""
-    if run_apart(f"trying {name}", _differ, (partial(copy.deepcopy, environment), make)):
+    if run_apart(f"trying {name}", _run_differently, (partial(copy.deepcopy, environment), make)):
         raise InputError(
             f"{name} as given behaves otherwise than what its spec makes, and copies are made by the spec (was an "
             "attribute changed?); give a function that makes it"
         )
 
 
-def _differ(ways: Sequence[Callable[[], Any]], _: int) -> bool:
+def _run_differently(ways: Sequence[Callable[[], Any]], _: int) -> bool:
     """Return whether what is made in two ways shows different episodes; not where it cannot be tried."""
     try:
         with ExitStack() as opened:
-            one, other = (_run(opened.enter_context(closing(TriedCopy(way, 0))), FEWEST) for way in ways)
-            return not _equal(one, other)
+            shown = []
+            for way in ways:
+                tried = opened.enter_context(closing(TriedCopy(way, 0)))
+                shown.append(_run_twice(tried, FEWEST))
+            return not _are_equal(*shown)
     except Exception:  # not every environment can be copied
         return False
 
@@ -122,31 +131,34 @@ def _broken_rule(make: Callable[[], Any], _: int) -> str | None:
 def _first_broken_rule(new: Callable[[int], TriedCopy]) -> str | None:
     used = new(0)
     began = time.monotonic()
-    tried = _run(used, FEWEST)
+    tried = _run_twice(used, FEWEST)
     per_step = (time.monotonic() - began) / len(tried)
     most = int(np.clip(SECONDS / EPISODES / max(per_step, 1e-9), FEWEST, STEPS))
     first = new(0)
     second = new(1)
-    one = _run(first, most)
-    other = _run(second, most)
-    if _equal(one, other) and not _repeats(one):
+    one = _run_twice(first, most)
+    other = _run_twice(second, most)
+    if _are_equal(one, other) and not _repeats_itself(one):
         return OTHER_SEED
     in_turn = _run_in_turn(new(0), new(1), most)
-    if not (_equal(one, in_turn[0]) and _equal(other, in_turn[1])):
-        return INFLUENCE if _equal(one, _run(new(0), most)) else SAME_SEED
+    if not (_are_equal(one, in_turn[0]) and _are_equal(other, in_turn[1])):
+        # One more copy by itself tells whether it was the other one, or chance.
+        if _are_equal(one, _run_twice(new(0), most)):
+            return INFLUENCE
+        return SAME_SEED
     for start, expected in ((second, other), (first, one)):
-        if not _resemble(expected, _run(used, most, start)):
+        if not _are_alike(expected, _run_twice(used, most, start)):
             return USED
     return None
 
 
-def _run(tried: TriedCopy, most: int, start: TriedCopy | None = None) -> list[Shown]:
+def _run_twice(tried: TriedCopy, most: int, start: TriedCopy | None = None) -> list[Shown]:
     """Return what two episodes of a copy show, with seed and global generators of ``start``, by default its own."""
     start = start or tried
     outside = global_streams()
     set_global_streams(start.streams)
     try:
-        return list(_episodes(tried.environment, start.seed, most))
+        return list(_yield_steps(tried.environment, start.seed, most))
     finally:
         set_global_streams(outside)
 
@@ -159,7 +171,7 @@ def _run_in_turn(one: TriedCopy, other: TriedCopy, most: int) -> tuple[list[Show
     outside = global_streams()
     copies = (one, other)
     streams = [tried.streams for tried in copies]
-    running = [_episodes(tried.environment, tried.seed, most) for tried in copies]
+    running = [_yield_steps(tried.environment, tried.seed, most) for tried in copies]
     shown: tuple[list[Shown], list[Shown]] = ([], [])
     over = [False, False]
     try:
@@ -177,7 +189,7 @@ def _run_in_turn(one: TriedCopy, other: TriedCopy, most: int) -> tuple[list[Show
     return shown
 
 
-def _episodes(environment: Any, seed: int, most: int) -> Iterator[Shown]:
+def _yield_steps(environment: Any, seed: int, most: int) -> Iterator[Shown]:
     """Yield what two episodes, or their beginnings, show with the same made-up actions."""
     actions = copy.deepcopy(environment.action_space)  # which copies may share, as an attribute of their class
     for reset in (partial(environment.reset, seed=seed), environment.reset):
@@ -191,21 +203,22 @@ def _episodes(environment: Any, seed: int, most: int) -> Iterator[Shown]:
                 break
 
 
-def _equal(one: list[Shown], other: list[Shown]) -> bool:
-    return len(one) == len(other) and all(a.equals(b) for a, b in zip(one, other, strict=True))
+def _are_equal(one: list[Shown], other: list[Shown]) -> bool:
+    return len(one) == len(other) and all(a.is_equal(b) for a, b in zip(one, other, strict=True))
 
 
-def _resemble(one: list[Shown], other: list[Shown]) -> bool:
+def _are_alike(one: list[Shown], other: list[Shown]) -> bool:
     """Return whether episodes are equal, or begin to differ by what may be rounding, which then may grow."""
     for a, b in zip_longest(one, other):
         if a is None or b is None:
             return False
-        if not a.equals(b):
-            return bool(a.resembles(b))
+        if not a.is_equal(b):
+            return bool(a.is_alike(b))
     return True
 
 
-def _repeats(shown: list[Shown]) -> bool:
+def _repeats_itself(shown: list[Shown]) -> bool:
     """Return whether the second episode repeats the first: the environment draws nothing."""
+    # Two equal episodes have one length.
     half, odd = divmod(len(shown), 2)
-    return odd == 0 and _equal(shown[:half], shown[half:])
+    return odd == 0 and _are_equal(shown[:half], shown[half:])

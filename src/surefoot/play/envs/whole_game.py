@@ -21,7 +21,10 @@ class WholeGame(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         gymnasium.Wrapper.__init__(self, env)
         game: Any = env.unwrapped
         self.game = game
-        self.buttons = (0, 1, 2) if "FIRE" in game.get_action_meanings() else (0,)
+        # Where an episode begins after a lost life, SB3's EpisodicLifeEnv presses 0 and its FireResetEnv 1 and then 2.
+        self.buttons: tuple[int, ...] = (0,)
+        if "FIRE" in game.get_action_meanings():
+            self.buttons = (0, 1, 2)
         self.lives = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -35,6 +38,7 @@ class WholeGame(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         observation, reward, terminated, truncated, info = self.env.step(action)
         total = float(reward)
         left = self.game.ale.lives()
+        # At 0 lives the game is over by itself.
         lost_a_life = 0 < left < self.lives
         for button in self.buttons:
             if terminated or truncated or not lost_a_life:

@@ -56,8 +56,11 @@ class Board:
     """
 
     def __init__(self, slots: int, memory: Any = None) -> None:
-        memory = memoryview(bytearray(self.size(slots)) if memory is None else memory)
+        if memory is None:
+            memory = bytearray(self.count_bytes(slots))
+        memory = memoryview(memory)
         self.slots = slots
+        # Numbers of eight bytes come first, so that all of them are aligned.
         self.rewards: NDArray[np.float64] = np.frombuffer(memory, np.float64, slots)
         self.actions: NDArray[np.int64] = np.frombuffer(memory, np.int64, slots, 8 * slots)
         self.active: NDArray[np.uint8] = np.frombuffer(memory, np.uint8, slots, 16 * slots)
@@ -66,7 +69,7 @@ class Board:
         self.frames: Frames = pixels.reshape(slots, SIDE, SIDE)
 
     @staticmethod
-    def size(slots: int) -> int:
+    def count_bytes(slots: int) -> int:
         """Return the bytes it takes."""
         return slots * (18 + SIDE**2)
 
@@ -89,51 +92,58 @@ class Emulators:
 
     def reset(self) -> None:
         """Load and seed every emulator and start its first episode."""
-        places = zip(self.cartridges, self.seeds, self.screens.swapaxes(0, 1), strict=True)
-        self.machines = [_Machine(cartridge, seed, screens) for cartridge, seed, screens in places]
-        self._start(range(len(self.machines)))
+        self.machines = []
+        for cartridge, seed, screens in zip(self.cartridges, self.seeds, self.screens.swapaxes(0, 1), strict=True):
+            self.machines.append(_Machine(cartridge, seed, screens))
+        self._start_episodes(range(len(self.machines)))
 
-    def restart(self) -> None:
+    def restart_active(self) -> None:
         """Start a new episode in the active environments."""
-        self._start(self._active())
+        self._start_episodes(self._active_rows())
 
     def step(self) -> None:
         """Advance the active environments by one agent step."""
-        rows = self._active()
+        rows = self._active_rows()
         for row in rows:
             slot = self.slots[row]
-            self.board.rewards[slot], self.board.over[slot] = self.machines[row].step(int(self.board.actions[slot]))
-        self._show(rows)
+            reward, over = self.machines[row].take_step(int(self.board.actions[slot]))
+            self.board.rewards[slot] = reward
+            self.board.over[slot] = over
+        self._show_frames(rows)
 
     def step_on(self) -> None:
         """Advance the active environments; where an episode has ended, show the first frame of the next one instead."""
         self.step()
-        ended = [row for row in self._active() if self.board.over[self.slots[row]]]
+        ended = [row for row in self._active_rows() if self.board.over[self.slots[row]]]
         if ended:
-            self._start(ended)
+            self._start_episodes(ended)
 
     def close(self) -> None:
         """Keep the emulators for the next use of the same game in this process."""
         for machine in self.machines:
-            _IDLE.setdefault((machine.cartridge.rom, machine.cartridge.difficulty), []).append(
-                (machine.emulator, machine.beginning)
-            )
+            game = (machine.cartridge.rom, machine.cartridge.difficulty)
+            _IDLE.setdefault(game, []).append((machine.emulator, machine.beginning))
         self.machines = []
 
-    def _start(self, rows: Iterable[int]) -> None:
+    def _start_episodes(self, rows: Iterable[int]) -> None:
         rows = list(rows)
         for row in rows:
-            self.machines[row].start()
-        self._show(rows)
+            self.machines[row].start_episode()
+        self._show_frames(rows)
 
-    def _active(self) -> list[int]:
+    def _active_rows(self) -> list[int]:
         part = self.board.active[self.slots.start : self.slots.stop]
-        return [int(row) for row in part.nonzero()[0]]
+        rows: list[int] = part.nonzero()[0].tolist()
+        return rows
 
-    def _show(self, rows: Sequence[int]) -> None:
-        if rows:
-            newest = self.screens[0] if len(rows) == len(self.slots) else self.screens[0, rows]
-            self.board.frames[[self.slots[row] for row in rows]] = self.shrunk(newest)
+    def _show_frames(self, rows: Sequence[int]) -> None:
+        if not rows:
+            return
+        newest = self.screens[0]
+        # Taking all rows would copy all screens.
+        if len(rows) < len(self.slots):
+            newest = newest[rows]
+        self.board.frames[[self.slots[row] for row in rows]] = self.shrunk(newest)
 
 
 class _Machine:
@@ -153,25 +163,25 @@ class _Machine:
         self.random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(int(no_ops))))
         self.draws = np.random.RandomState(stickiness)  # ALE's own generator, draw for draw
         self.sticks: Iterator[bool] = iter(())
-        self.emulator, self.beginning = _loaded(cartridge)
+        self.emulator, self.beginning = _load_emulator(cartridge)
         self.moves = self.emulator.getMinimalActionSet()
         assert len(self.moves) == cartridge.moves
 
-    def start(self) -> None:
+    def start_episode(self) -> None:
         """Begin an episode with 1 to 30 frames of doing nothing."""
         self.emulator.restoreState(self.beginning)
         self.steps = 0
         self.last = 0
         for _ in range(self.random.integers(1, NO_OPS + 1)):
-            self.act(0)
+            self.advance_frame(0)
         self.emulator.getScreenGrayscale(self.screens[0])
         self.screens[1].fill(0)
 
-    def step(self, action: int) -> tuple[float, int]:
+    def take_step(self, action: int) -> tuple[float, int]:
         """Hold an action for four frames; return the reward and whether the episode is over."""
         reward = 0
         for frame in range(SKIP):
-            reward += self.act(action)
+            reward += self.advance_frame(action)
             if self.emulator.game_over():
                 break
             if frame >= SKIP - 2:
@@ -180,9 +190,11 @@ class _Machine:
         self.steps += 1
         if (self.cartridge.first_goal and reward) or self.emulator.game_over(with_truncation=False):
             return float(reward), ENDED
-        return float(reward), CUT if self.steps >= self.cartridge.limit or self.emulator.game_truncated() else 0
+        if self.steps >= self.cartridge.limit or self.emulator.game_truncated():
+            return float(reward), CUT
+        return float(reward), 0
 
-    def act(self, action: int) -> int:
+    def advance_frame(self, action: int) -> int:
         """Advance by one frame with this action, or with the last one if it sticks; return the reward."""
         sticks = next(self.sticks, None)
         if sticks is None:
@@ -200,12 +212,12 @@ _IDLE: dict[tuple[str, int], list[tuple[Any, Any]]] = {}
 atexit.register(_IDLE.clear)  # or ale-py complains of objects that outlive it
 
 
-def _loaded(cartridge: Cartridge) -> tuple[Any, Any]:
+def _load_emulator(cartridge: Cartridge) -> tuple[Any, Any]:
     """Return an emulator without randomness of its own, and its state at the start of a game."""
     idle = _IDLE.get((cartridge.rom, cartridge.difficulty))
     if idle:
         return idle.pop()
-    library = ale()
+    library = load_ale()
     library.ALEInterface.setLoggerMode(library.LoggerMode.Error)  # first, or it prints a greeting
     emulator = library.ALEInterface()
     emulator.setFloat("repeat_action_probability", 0.0)
@@ -217,7 +229,7 @@ def _loaded(cartridge: Cartridge) -> tuple[Any, Any]:
     return emulator, emulator.cloneState()
 
 
-def ale() -> Any:
+def load_ale() -> Any:
     """Return ale-py, or say how to get it."""
     try:
         import ale_py

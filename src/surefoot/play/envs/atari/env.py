@@ -24,7 +24,7 @@ class Atari:
     """
 
     # A row that is over would use its environment's random numbers if it were stepped further.
-    patience = 1
+    done_check_interval = 1
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Atari:
 
     def reset(self) -> Tensor:
         """Start every environment with its own seed."""
-        return self._observe(self.fleet.run("reset"), self.slot)
+        return self._make_observation(self.fleet.run_command("reset"), self.slot)
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Hold every row's action for four emulator frames.
@@ -52,27 +52,27 @@ class Atari:
         self.fleet.board.active[:] = 0
         self.fleet.board.active[self.slot] = 1
         self.fleet.board.actions[self.slot] = actions.cpu().numpy()
-        board = self.fleet.run("step_on")
-        rewards = torch.from_numpy(counted(self.cartridge, board.rewards[self.slot])).to(self.device)
+        board = self.fleet.run_command("step_on")
+        rewards = torch.from_numpy(count_rewards(self.cartridge, board.rewards[self.slot])).to(self.device)
         over = torch.from_numpy(board.over[self.slot] != 0).to(self.device)
-        return self._observe(board, self.slot), rewards, over
+        return self._make_observation(board, self.slot), rewards, over
 
-    def restart(self, rows: Tensor) -> Tensor:
+    def restart_rows(self, rows: Tensor) -> Tensor:
         """Return the first frames of the next episodes of the marked rows, which have begun."""
-        return self._observe(self.fleet.board, self.slot[rows.cpu().numpy()])
+        return self._make_observation(self.fleet.board, self.slot[rows.cpu().numpy()])
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Continue with these rows only."""
         self.slot = self.slot[rows.cpu().numpy()]
 
-    def state(self) -> None:
+    def read_state(self) -> None:
         """The emulator's memory is not shown."""
 
     def close(self) -> None:
         """End the emulators."""
         self.fleet.close()
 
-    def _observe(self, board: Board, slots: np.ndarray[Any, Any]) -> Tensor:
+    def _make_observation(self, board: Board, slots: np.ndarray[Any, Any]) -> Tensor:
         return torch.from_numpy(board.frames[slots]).to(self.device).float().div_(255)
 
 
@@ -95,11 +95,13 @@ class AtariEnvironment(gymnasium.Env[np.ndarray[Any, Any], Any]):
         super().reset(seed=seed, options=options)
         self.board.active[:] = 1
         if self.emulators is None or seed is not None:
-            chosen = int(np.random.SeedSequence(seed).generate_state(1)[0]) if seed is None else seed
-            self.emulators = Emulators([self.cartridge], [chosen], self.board)
+            if seed is None:
+                # From the operating system, as Gymnasium has it where no seed is given.
+                seed = int(np.random.SeedSequence().generate_state(1)[0])
+            self.emulators = Emulators([self.cartridge], [seed], self.board)
             self.emulators.reset()
         else:
-            self.emulators.restart()
+            self.emulators.restart_active()
         return self.board.frames[0].copy(), {}
 
     def step(self, action: int) -> tuple[np.ndarray[Any, Any], float, bool, bool, dict[str, Any]]:
@@ -108,13 +110,16 @@ class AtariEnvironment(gymnasium.Env[np.ndarray[Any, Any], Any]):
         self.board.actions[0] = int(action)
         self.emulators.step()
         over = self.board.over[0]
-        reward = float(counted(self.cartridge, self.board.rewards)[0])
+        reward = float(count_rewards(self.cartridge, self.board.rewards)[0])
         return self.board.frames[0].copy(), reward, bool(over == ENDED), bool(over == CUT), {}
 
 
-def counted(cartridge: Cartridge, rewards: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def count_rewards(cartridge: Cartridge, rewards: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return rewards as the task counts them: where the first goal decides, 1 for scoring it and 0 for losing it."""
-    return (rewards > 0).astype(np.float64) if cartridge.first_goal else rewards.copy()
+    if cartridge.first_goal:
+        return (rewards > 0).astype(np.float64)
+    # A copy: the board's own are overwritten by the next step.
+    return rewards.copy()
 
 
 def slot_seeds(seeds: np.random.SeedSequence, slots: int) -> list[int]:

@@ -14,15 +14,21 @@ AT_ONCE = 16  # screens that fit into a core's cache together with their sums
 Frames = NDArray[np.uint8]
 
 
-def _columns() -> list[list[tuple[int, int]]]:
+def _column_shares() -> list[list[tuple[int, int]]]:
     """Return, for each of the 21 columns that 40 become, which of them reach into it and by how many 21sts."""
-    reach = [
-        [(old, min(21 * old + 21, 40 * new + 40) - max(21 * old, 40 * new)) for old in range(40)] for new in range(21)
-    ]
-    return [[(old, share) for old, share in row if share > 0] for row in reach]
+    columns = []
+    for new in range(21):
+        shares = []
+        for old in range(40):
+            # On a line of 840 parts an old column has 21 and a new one 40: what they have in common.
+            share = min(21 * old + 21, 40 * new + 40) - max(21 * old, 40 * new)
+            if share > 0:
+                shares.append((old, share))
+        columns.append(shares)
+    return columns
 
 
-COLUMNS = _columns()
+COLUMNS = _column_shares()
 
 
 class Shrinker:
@@ -48,17 +54,17 @@ class Shrinker:
         frames = np.empty((len(screens), SIDE, SIDE), np.uint8)
         for first in range(0, len(screens), AT_ONCE):
             part = slice(first, first + AT_ONCE)
-            self._shrink(screens[part], frames[part])
+            self._shrink_part(screens[part], frames[part])
         return frames
 
-    def _shrink(self, screens: Frames, frames: Frames) -> None:
+    def _shrink_part(self, screens: Frames, frames: Frames) -> None:
         # Forty columns of everything in a row: sums of whole rows are fast, and a matrix product, which would do the
         # same, would start threads in every one of the processes that run emulators.
-        pairs = self._paired(screens).reshape(-1, 40)
+        pairs = self._pair_rows(screens).reshape(-1, 40)
         count = len(pairs)
-        columns, sums, means = (
-            _view(memory, high, count) for memory, high in ((self._columns, 40), (self._sums, 21), (self._means, 21))
-        )
+        columns = _shape_memory(self._columns, 40, count)
+        sums = _shape_memory(self._sums, 21, count)
+        means = _shape_memory(self._means, 21, count)
         np.copyto(columns, pairs.T)
         part = self._part[:count]
         sums.fill(0)
@@ -71,7 +77,7 @@ class Shrinker:
         np.rint(means, out=means)
         np.copyto(frames.reshape(count, 21), means.T, casting="unsafe")
 
-    def _paired(self, screens: Frames) -> NDArray[np.uint16]:
+    def _pair_rows(self, screens: Frames) -> NDArray[np.uint16]:
         """Return twice the sum of two rows and once the middle one, of every five, from above and from below."""
         count = len(screens)
         fives = screens.reshape(count, -1, 5, SCREEN[1])
@@ -84,5 +90,5 @@ class Shrinker:
         return pairs
 
 
-def _view(memory: NDArray[Any], high: int, wide: int) -> NDArray[Any]:
+def _shape_memory(memory: NDArray[Any], high: int, wide: int) -> NDArray[Any]:
     return memory[: high * wide].reshape(high, wide)
