@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.certificate import checked_budget
-from surefoot.proof.planning.proposals import plug_in
+from surefoot.proof.planning.proposals import plug_in_means
 from surefoot.proof.planning.strategies import Bets
 from surefoot.proof.rounding import exact, format_lower, format_upper, percent, rounded_lower, rounded_upper
-from surefoot.proof.stopping import RunMonitor
+from surefoot.proof.stopping import StoppingMonitor
 
 Floats = NDArray[np.float64]
 
@@ -93,7 +93,7 @@ class Comparison:
         return f"Not proved: {claim}. With {percent(self.confidence)} confidence, {bounds}."
 
 
-class Contest(RunMonitor):
+class ComparisonMonitor(StoppingMonitor):
     """Watches for a proof that A is better than B, or for the likelihood that there will be none."""
 
     def __init__(self, *, budget: float, sigma: float, confidence: float, limits: tuple[float, float | None]) -> None:
@@ -145,7 +145,7 @@ class Contest(RunMonitor):
         """
         if min(a.size, b.size) < _FEW:
             return False
-        possible = float(plug_in(Sample.of(a), np.array([self.scaled_budget]), self.floor)[0])
+        possible = float(plug_in_means(Sample.of(a), np.array([self.scaled_budget]), self.floor)[0])
         return bool(possible < b.mean() - _FAR * b.std() / b.size**0.5)
 
     def result(self, a: Floats, b: Floats, stopped: str) -> Comparison:

@@ -33,9 +33,9 @@ from surefoot.proof.certificate import (
     checked_episodes,
     common_fields,
 )
-from surefoot.proof.planning.auto import choose
-from surefoot.proof.planning.bettors import PLANNER
-from surefoot.proof.planning.strategies import Means, both_sides
+from surefoot.proof.planning.auto import choose_method
+from surefoot.proof.planning.bettors import PLANNER_VERSION
+from surefoot.proof.planning.strategies import BoundedMeans, both_sides
 from surefoot.proof.rounding import OUTWARD, exact
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class EpisodeCertificate(Certificate):
     threshold_spacing: float | None = None
     betting: Mapping[str, Any] | None = None
     planner: int | None = None
-    source: Band | Means | None = None
+    source: Band | BoundedMeans | None = None
 
     def _mean_bounds(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
         source = self.source
@@ -96,8 +96,8 @@ class EpisodeCertificate(Certificate):
         if not math.isfinite(threshold):
             raise InputError(f"threshold must be a finite number, got {threshold}")
         where = (self._band, float(threshold), checked_budget(budget) / self.sigma, self.floor, self.ceiling)
-        lower = float(worst_case.reach_lower(*where))
-        upper = float(worst_case.reach_upper(*where))
+        lower = float(worst_case.probability_lower(*where))
+        upper = float(worst_case.probability_upper(*where))
         # Exactly 1 means certain, because the threshold is the floor or below: nothing was computed that could round.
         if lower != 1:
             lower *= 1 - OUTWARD
@@ -221,7 +221,7 @@ def certificate_of(
     budgets: Sequence[float],
     confidence: float,
     method: str,
-    source: Band | Means,
+    source: Band | BoundedMeans,
     method_selection: Mapping[str, Any] | None,
     threshold_spacing: float | None = None,
 ) -> EpisodeCertificate:
@@ -231,8 +231,8 @@ def certificate_of(
         method=method,
         method_selection=method_selection,
         threshold_spacing=threshold_spacing,
-        betting=_bets_as_json(source) if isinstance(source, Means) else None,
-        planner=PLANNER if method in PLANNED else None,
+        betting=_bets_as_json(source) if isinstance(source, BoundedMeans) else None,
+        planner=PLANNER_VERSION if method in PLANNED else None,
         source=source,
     )
     return made._with_bounds()
@@ -240,7 +240,7 @@ def certificate_of(
 
 def _prove_bounds(
     method: str, returns: Floats, episodes: Episodes, query: Query
-) -> tuple[Band | Means, Mapping[str, Any] | None]:
+) -> tuple[Band | BoundedMeans, Mapping[str, Any] | None]:
     """Return the band or the bets that all bounds follow from, and how the method was selected."""
     floor = episodes.floor
     ceiling = episodes.ceiling
@@ -251,7 +251,7 @@ def _prove_bounds(
     if method != "auto":
         return _fixed_band(method, returns, episodes, alpha, query.threshold_spacing), None
     declared = episodes.metadata.get("method") == "binary"
-    choice = choose(returns, scaled, alpha, floor, ceiling, declared=declared)
+    choice = choose_method(returns, scaled, alpha, floor, ceiling, declared=declared)
     if choice.method == "betting":
         # All returns: bets are made one after the other, on nothing that they have seen.
         return both_sides(returns, scaled, alpha, floor, ceiling), choice.to_json()
@@ -259,7 +259,7 @@ def _prove_bounds(
     rest = returns[choice.pilot :]
     if choice.method == "band":
         return cdf.tail_tight(rest, alpha), choice.to_json()
-    return cdf.spread_thresholds(rest, choice.points, choice.reach, choice.stay), choice.to_json()
+    return cdf.spread_thresholds(rest, choice.points, choice.survival_alphas, choice.cdf_alphas), choice.to_json()
 
 
 def _band_method(method: str | None) -> str:
@@ -286,7 +286,7 @@ def _fixed_band(method: str, returns: Floats, episodes: Episodes, alpha: float, 
     raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
 
 
-def _bets_as_json(means: Means) -> dict[str, Any]:
+def _bets_as_json(means: BoundedMeans) -> dict[str, Any]:
     """Return what was bet, in units of the scaled budget; the upper side bet on minus the return."""
     made = {"lower": [dict(bet) for bet in means.lower.bets]}
     if means.mirror is not None:

@@ -21,9 +21,9 @@ from surefoot.errors import InputError
 from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.planning.hedged_bets import expected_limit
-from surefoot.proof.planning.proposals import plug_in, propose
+from surefoot.proof.planning.proposals import plug_in_means, propose_scores
 from surefoot.proof.planning.stakes import Aim, choose_proposal
-from surefoot.proof.planning.strategies import PROOF
+from surefoot.proof.planning.strategies import CLAIM_SHARE
 
 LONGEST = 10**9  # episodes beyond which no run is planned
 
@@ -86,7 +86,7 @@ def forecast(
         budget=budget,
         pilot=len(pilot),
         estimate=float(pilot.returns.mean()),
-        worst=float(plug_in(sample, np.array([scaled_budget]), pilot.floor)[0]),
+        worst=float(plug_in_means(sample, np.array([scaled_budget]), pilot.floor)[0]),
         episodes=n_episodes,
         limit=predicted_bound(n_episodes),
         require=require,
@@ -114,12 +114,12 @@ def _learned_sample(sample: Sample, n: float) -> Sample:
 def _predict_stop(sample: Sample, scaled_budget: float, alpha: float, floor: float, require: float) -> int | None:
     """Return when the capital of bets against the requirement is expected to suffice."""
     # Ville: capital beyond 1 / alpha refutes every mean below the requirement.
-    needed = math.log(1 / (alpha * PROOF))
+    needed = math.log(1 / (alpha * CLAIM_SHARE))
 
     def is_proved(n: float) -> bool:
         past = _learned_sample(sample, n)
-        proposals = propose(past, None, scaled_budget=scaled_budget, floor=floor)
-        chosen, choice = choose_proposal(proposals, past, Aim(alpha * PROOF, n, require))
+        proposals = propose_scores(past, None, scaled_budget=scaled_budget, floor=floor)
+        chosen, choice = choose_proposal(proposals, past, Aim(alpha * CLAIM_SHARE, n, require))
         return chosen is not None and n * choice.expected >= needed
 
     return _smallest_n(is_proved)

@@ -15,15 +15,16 @@ import numpy as np
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin
+from surefoot.proof.bounds.relative_entropy import BernoulliBound, TiltedBound, bound_wins
 from surefoot.proof.certificate import Bounds, Certificate, Floats, common_fields
-from surefoot.proof.planning.thetas import PLANNER, tilts
+from surefoot.proof.planning.thetas import THETA_PLANNER_VERSION, plan_and_bound_tilts
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
 
 METHODS = ("betting", "binary")
-Source = tuple[Coin | Tilts, Coin | Tilts | None]  # counted from the floor and from the ceiling
+# Bounds of the return counted from the floor, and from the ceiling where there is one.
+Source = tuple[BernoulliBound | TiltedBound, BernoulliBound | TiltedBound | None]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -89,7 +90,7 @@ class SharedBudgetCertificate(Certificate):
     def _own_json(self) -> dict[str, Any]:
         own = {"n_shared_episodes": self.n_shared_episodes, "n_pilot_episodes": self.pilot}
         if self.method == "betting":
-            own["planner"] = PLANNER
+            own["planner"] = THETA_PLANNER_VERSION
         return own
 
     @classmethod
@@ -120,7 +121,7 @@ class SharedBudget:
         source = _prove_bounds(episodes, 1 - query.confidence, method, costs)
         made = SharedBudgetCertificate(
             n_shared_episodes=_checked_count(self.episodes),
-            pilot=source[0].pilot if isinstance(source[0], Tilts) else 0,
+            pilot=source[0].pilot if isinstance(source[0], TiltedBound) else 0,
             method=method,
             source=source,
             **fields,
@@ -140,10 +141,10 @@ def _prove_bounds(episodes: Episodes, alpha: float, method: str, costs: Sequence
     floor = episodes.floor
     ceiling = episodes.ceiling
     if method == "betting":
-        above_floor = tilts(returns, floor, ceiling, alpha, costs)
+        above_floor = plan_and_bound_tilts(returns, floor, ceiling, alpha, costs)
         if ceiling is None:
             return above_floor, None
-        return above_floor, tilts(-returns, -ceiling, -floor, alpha, costs)
+        return above_floor, plan_and_bound_tilts(-returns, -ceiling, -floor, alpha, costs)
     if method != "binary":
         raise InputError(f"the method of a shared budget must be one of {', '.join(METHODS)}, got {method!r}")
     if ceiling is None:
@@ -152,7 +153,7 @@ def _prove_bounds(episodes: Episodes, alpha: float, method: str, costs: Sequence
     other = returns[(returns != floor) & (returns != ceiling)]
     if other.size:
         raise InputError(f"the binary method expects only the returns {floor:g} and {ceiling:g}, got {other[0]:g}")
-    return coin(returns, floor, ceiling, alpha), coin(-returns, -ceiling, -floor, alpha)
+    return bound_wins(returns, floor, ceiling, alpha), bound_wins(-returns, -ceiling, -floor, alpha)
 
 
 def _checked_count(episodes: int) -> int:

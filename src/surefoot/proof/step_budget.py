@@ -16,7 +16,7 @@ import numpy as np
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import number
-from surefoot.proof.bounds.step_means import kept, step_means
+from surefoot.proof.bounds.step_means import shifted_step_sum, step_means
 from surefoot.proof.certificate import Certificate, Floats, common_fields
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class PerStepCertificate(Certificate):
         error = ROUNDING * self.n_steps * (high - low)
         from_below, from_above = self.source
         # In shares of the range of a reward, summed over all steps.
-        above_low = np.array([kept(from_below, budget / self.sigma) for budget in budgets])
-        below_high = np.array([kept(from_above, budget / self.sigma) for budget in budgets])
+        above_low = np.array([shifted_step_sum(from_below, budget / self.sigma) for budget in budgets])
+        below_high = np.array([shifted_step_sum(from_above, budget / self.sigma) for budget in budgets])
         lower = self.n_steps * low + (high - low) * above_low - error
         return lower, self.n_steps * high - (high - low) * below_high + error
 

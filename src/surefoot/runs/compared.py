@@ -10,7 +10,7 @@ from typing import Any
 from surefoot.files import write_json
 from surefoot.play.plan import Plan
 from surefoot.play.workers import Workers
-from surefoot.proof.comparison import Comparison, Contest
+from surefoot.proof.comparison import Comparison, ComparisonMonitor
 from surefoot.provenance import versions
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.sequential import run_until, sequential_setup, stream_blocks
@@ -22,7 +22,7 @@ SIDES = ("A", "B")
 def compared_run(
     a: Plan,
     b: Plan,
-    contest: Contest,
+    contest: ComparisonMonitor,
     folder: Path,
     *,
     workers: int | Workers = 1,

@@ -13,7 +13,7 @@ from surefoot.episodes import Episodes
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import blocks_in_order
 from surefoot.play.workers import Workers
-from surefoot.proof.stopping import RunMonitor
+from surefoot.proof.stopping import StoppingMonitor
 from surefoot.runs.folder import RunFolder
 
 Blocks = Generator[Episodes, None, None]
@@ -43,7 +43,7 @@ def blocks_on_disk(plan: Plan, store: RunFolder) -> dict[int, Episodes]:
 
 
 def run_until(
-    monitor: RunMonitor, *streams: Blocks, report: Callable[[int, str], None] | None = None
+    monitor: StoppingMonitor, *streams: Blocks, report: Callable[[int, str], None] | None = None
 ) -> tuple[list[Episodes], str]:
     """Take a block of each stream in turn until the monitor has a reason to stop.
 

@@ -22,7 +22,7 @@ from surefoot.proof.planning.bettors import (
     pilot_size,
 )
 from surefoot.proof.planning.hedged_bets import HedgedPlanner
-from surefoot.proof.planning.proposals import propose
+from surefoot.proof.planning.proposals import propose_scores
 from surefoot.proof.planning.stakes import Aim, choose_proposal
 
 ALPHA = 0.2
@@ -82,7 +82,7 @@ def test_planted_stakes_from_the_outcomes_they_are_set_on(p):
 
     def peeking(x):
         whole = Sample.of(x)
-        _, choice = choose_proposal(propose(whole, 8, scaled_budget=0.0, floor=0.0), whole, Aim(ALPHA, 8, p))
+        _, choice = choose_proposal(propose_scores(whole, 8, scaled_budget=0.0, floor=0.0), whole, Aim(ALPHA, 8, p))
         stake = min(choice.stake, 0.99 / p)
         return math.exp(Capital([Round(whole, stake, 0.0)]).log_capital(p)[0])
 

@@ -17,7 +17,7 @@ from surefoot.proof.bounds.settle import Account, Bettor
 from surefoot.proof.bounds.tangent_scores import implied, tangent_scores
 from surefoot.proof.planning.alpha_shares import split
 from surefoot.proof.planning.bettors import SteadyPlanner
-from surefoot.proof.planning.proposals import guess_survival, plug_in, propose
+from surefoot.proof.planning.proposals import guess_survival, plug_in_means, propose_scores
 from surefoot.proof.planning.stakes import Aim, choose_proposal
 from surefoot.proof.planning.strategies import Bets, both_sides, worst_means
 
@@ -100,7 +100,7 @@ def coins():
 
 
 def scores_of(past):
-    return propose(past, COINS, scaled_budget=RADIUS, floor=0.0)
+    return propose_scores(past, COINS, scaled_budget=RADIUS, floor=0.0)
 
 
 def test_the_capital_against_the_truth_gains_nothing_exactly():
@@ -174,7 +174,7 @@ def test_limits_are_close_to_the_truth_and_fall_with_the_radius():
     assert np.all(np.diff(limits) < 0)
     assert np.all(limits < truth)
     assert np.all(limits[:5] > truth[:5] - 0.25)
-    assert np.all(limits <= plug_in(Sample.of(x), radii, 0.0))
+    assert np.all(limits <= plug_in_means(Sample.of(x), radii, 0.0))
     fewer = worst_means(x[:2000], radii, 0.05, law.floor, law.ceiling).at(radii)
     surer = worst_means(x, radii, 0.001, law.floor, law.ceiling).at(radii)
     assert np.all(fewer < limits)

@@ -10,7 +10,7 @@ from laws import atoms, too_many
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.samples import OrderedOutcomes
 from surefoot.proof.bounds.settle import Account, Bettor
-from surefoot.proof.planning.auto import select
+from surefoot.proof.planning.auto import select_method
 from surefoot.proof.planning.bettors import pilot_size
 from surefoot.proof.planning.ceiling_bets import CeilingPlanner, n_opening
 from surefoot.proof.planning.hedged_bets import HedgedPlanner
@@ -61,7 +61,7 @@ def test_nothing_is_bet_on_a_return_that_decided_how_to_bet():
         assert bets is not None
         assert bets.first >= first.size
         start = np.full(pilot_size(n), 200.0)
-        assert select(start, n, RADII, 0.05, 0.0, 200.0).pilot <= bets.first
+        assert select_method(start, n, RADII, 0.05, 0.0, 200.0).pilot <= bets.first
 
 
 def test_failures_at_the_floor_leave_alpha_whole_and_others_do_not():

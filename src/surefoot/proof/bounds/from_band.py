@@ -55,7 +55,7 @@ def worst_mean_upper(band: Band, floor: float, ceiling: float, scaled_budget: fl
     return floor + float(gaps @ shifted) * (1 + _CLEARANCE)
 
 
-def reach_lower(
+def probability_lower(
     band: Band, threshold: float, scaled_budget: ArrayLike, floor: float, ceiling: float | None = None
 ) -> Floats:
     """Return a lower bound of P(Y >= threshold) for each scaled budget."""
@@ -68,7 +68,7 @@ def reach_lower(
     return shift_down(band.survival_lower[beyond:].max(), scaled_budget)
 
 
-def reach_upper(
+def probability_upper(
     band: Band, threshold: float, scaled_budget: ArrayLike, floor: float, ceiling: float | None = None
 ) -> Floats:
     """Return an upper bound of P(Y >= threshold) for each scaled budget: outcomes below it do not reach it."""

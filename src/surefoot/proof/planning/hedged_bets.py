@@ -26,7 +26,7 @@ from scipy.special import gammaincinv, ndtri
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
 from surefoot.proof.bounds.settle import Account, Bet
 from surefoot.proof.planning import poisson_stakes
-from surefoot.proof.planning.proposals import Proposal, propose
+from surefoot.proof.planning.proposals import Proposal, propose_scores
 from surefoot.proof.planning.stakes import Aim, Candidates, choose_proposal
 
 Floats = NDArray[np.float64]
@@ -160,7 +160,7 @@ class HedgedPlanner:
 
     def _plan_block(self, past: Sample, begin: int, account: Account) -> _Block | None:
         """Choose the score of a block, and the claims when little is known and once more when enough is."""
-        proposals = propose(past, self.total, scaled_budget=account.scaled_budget, floor=account.floor)
+        proposals = propose_scores(past, self.total, scaled_budget=account.scaled_budget, floor=account.floor)
         # a score for the bound after all outcomes that are bet on, to which the block contributes, not for a bound from
         # the block alone, nor from those alone that are left: no score gains against claims above its own maximum
         proposal, _ = choose_proposal(proposals, past, Aim(account.alpha, self.total - self._begun))
@@ -263,7 +263,7 @@ def expected_limit(
         scaled_budget: Where the bound of the worst-case mean is.
         floor: The lowest return that is possible.
     """
-    proposals = propose(past, expected, scaled_budget=scaled_budget, floor=floor)
+    proposals = propose_scores(past, expected, scaled_budget=scaled_budget, floor=floor)
     proposal, choice = choose_proposal(proposals, past, Aim(alpha, rounds))
     if proposal is None:
         return floor
