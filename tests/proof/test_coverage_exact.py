@@ -13,7 +13,7 @@ from scipy import stats
 
 from laws import FALSE_ALARM, MORE_LAWS, atoms
 from surefoot.episodes import Episodes
-from surefoot.proof.bounds.betting import Capital, Round
+from surefoot.proof.bounds.betting import BetRound, Capital
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.planning.proposals import propose_scores
 from surefoot.proof.planning.stakes import Aim, choose_proposal
@@ -178,7 +178,7 @@ def test_planted_scores_from_the_whole_sample_gain_against_the_truth(radius):
         capital = 0.0
         if proposal is not None:
             score = proposal.score
-            played = Round(Sample(score(x.values), x.counts), choice.stake, score.lowest)
+            played = BetRound(Sample(score(x.values), x.counts), choice.stake, score.lowest)
             capital = Capital([played]).log_capital(min(worst, played.highest_claim))[0]
         total += stats.binom.pmf(wins, COINS, p) * np.exp(capital)
     assert total > 1.02

@@ -352,7 +352,7 @@ def test_wrong_calls(tmp_path, monkeypatch, capsys):
     more = ("--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0", "--per-step")
     unknown, known = (["certify", "--env", name, *more] for name in (waiting_env.ID, "CartPole-v1"))
     for wrong, match in (
-        (returns, "run them with per_step=True"),
+        (returns, "run them with --per-step"),
         ([*task, "--shared-episodes", "2"], "a budget per step is not shared"),
         ([*task, "--method", "dkw"], "has only one method, got 'dkw'; omit the method"),
         ([*task, "--reward-range", "0,1"], "--reward-range cannot be combined with a task"),

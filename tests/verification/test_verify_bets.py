@@ -224,12 +224,12 @@ def generous(self, before, ceiling):
     self.log_capital_above = 0.0
 
 
-inherit = settle.Account.inherit_from
+inherit = settle.CapitalAccount.inherit_from
 
 
 def test_capital_that_was_lost_before_the_split_is_not_given_back(monkeypatch):
     """It is given back when proving and when plans are repeated: only the second settlement notices."""
-    monkeypatch.setattr(settle.Account, "inherit_from", generous)
+    monkeypatch.setattr(settle.CapitalAccount, "inherit_from", generous)
     returns = np.full(400, 200.0)
     returns[np.arange(20, 60, 5)] = 150.0
     episodes = Episodes.from_returns(returns, sigma=0.5, floor=0.0, ceiling=200.0)

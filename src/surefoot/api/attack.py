@@ -20,7 +20,7 @@ from surefoot.play.rollout import play
 from surefoot.play.task import Task
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.inconsistency import Inconsistency, inconsistencies
-from surefoot.report.page import NAME, write_report
+from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.attacked import (
     AttackGrid,
     attacked_records,
@@ -237,7 +237,7 @@ def attack_into(
     paths = tuple(path for path, _ in certificates)
     if named is not None:
         with suppress(InputError):  # a lone file has no folder to read; then the page that is there stays
-            write_report([*(read_run(path.parent) for path in paths), read_run(folder)], folder / NAME)
+            write_report([*(read_run(path.parent) for path in paths), read_run(folder)], folder / REPORT_FILE)
     curve = _curve(result, records)
     return replace(curve, directory=folder, compared_with=paths, contradictions=tuple(contradictions))
 

@@ -29,7 +29,7 @@ from surefoot.cli.options import (
 from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, STATISTICS, add_command, offer_names, section
 from surefoot.cli.task import add_task, one_of, task_of
 from surefoot.errors import InputError, printable
-from surefoot.report.page import NAME
+from surefoot.report.page import REPORT_FILE
 from surefoot.report.sentences import attack_notes
 
 if TYPE_CHECKING:
@@ -200,4 +200,4 @@ def _show(curve: AttackCurve) -> None:
     for path in curve.compared_with or ("no certificate of this setup found",):
         print(f"Compared with: {path}")
     if curve.directory is not None:
-        print(f"Report: {curve.directory / NAME}")
+        print(f"Report: {curve.directory / REPORT_FILE}")

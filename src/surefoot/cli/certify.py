@@ -33,7 +33,7 @@ from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.query import NORMS, Query, Units
 from surefoot.report.certificate_text import asked_budgets, describe
-from surefoot.report.page import NAME
+from surefoot.report.page import REPORT_FILE
 
 if TYPE_CHECKING:
     from surefoot.agents.policies import Policy
@@ -294,7 +294,7 @@ def _show(arguments: argparse.Namespace, run: CertifiedRun, notes: list[str]) ->
     for line in notes:
         say(line)
     if run.directory is not None:
-        print(f"Report: {run.directory / NAME}")
+        print(f"Report: {run.directory / REPORT_FILE}")
     return code
 
 

@@ -19,7 +19,7 @@ from rich.table import Column
 from surefoot.api.query import Requirement
 from surefoot.cli.parser import ADVANCED, AGENT, RUN, STATISTICS, section
 from surefoot.errors import InputError
-from surefoot.report.certificate_text import COLUMNS
+from surefoot.report.certificate_text import TEXT_WIDTH
 
 if TYPE_CHECKING:
     from surefoot.agents.policies import Policy
@@ -260,7 +260,7 @@ class PlainConsole(Console):
 
 def say(text: str, indent: str = "") -> None:
     """Print a paragraph in lines of at most 78 columns, those after the first one indented."""
-    print(textwrap.fill(text, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+    print(textwrap.fill(text, TEXT_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
 
 
 def print_json(content: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from surefoot.episodes import LIMITS, MOST_ASKED, Baseline, Episodes, checked_returns, names_limits
 from surefoot.errors import InputError
 from surefoot.files import number, numbers, read_json, untrusted, write_json
-from surefoot.proof.rounding import exact, rounded_lower, rounded_upper
+from surefoot.proof.rounding import format_exact, rounded_lower, rounded_upper
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-SCHEMA = 2
-FILES = ("certificate.json", "shared.json", "per-step.json")
+CERTIFICATE_SCHEMA = 2
+CERTIFICATE_FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
 # What only some setups have: its name there, and its name in the certificate's file.
 _OPTIONAL = {
@@ -156,7 +156,9 @@ class Certificate(ABC):
             if self.budgets[index] >= budget:
                 upper = None if self.upper is None else float(self.upper[index])
                 return Bounds(budget, float(self.lower[index]), upper)
-        raise InputError(f"this certificate lists budgets up to {exact(self.budgets.max())}, got {exact(budget)}")
+        raise InputError(
+            f"this certificate lists budgets up to {format_exact(self.budgets.max())}, got {format_exact(budget)}"
+        )
 
     def is_about(self, metadata: Mapping[str, Any], sigma: float) -> bool:
         """Return whether this setup has the same task, agent and noise as the certificate."""
@@ -170,9 +172,9 @@ class Certificate(ABC):
     @property
     def statement(self) -> str:
         """The certificate as a sentence, as its file has it."""
-        from surefoot.report.certificate_text import statement
+        from surefoot.report.certificate_text import certificate_statement
 
-        return statement(self)
+        return certificate_statement(self)
 
     @property
     @abstractmethod
@@ -211,7 +213,7 @@ class Certificate(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """Return the certificate as strict JSON data; 'lower' and 'upper' are bounds, 'estimate' is not."""
-        content: dict[str, Any] = {"schema": SCHEMA}
+        content: dict[str, Any] = {"schema": CERTIFICATE_SCHEMA}
         if self.kind is not None:
             content["kind"] = self.kind
         content |= self._own_json()
@@ -245,8 +247,8 @@ class Certificate(ABC):
         from surefoot.proof.threats import THREATS
 
         try:
-            if content["schema"] != SCHEMA:
-                raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
+            if content["schema"] != CERTIFICATE_SCHEMA:
+                raise ValueError(f"schema {content['schema']}, expected {CERTIFICATE_SCHEMA}")
             kind = THREATS[content.get("kind")].certificate
             return kind(**_read_common_fields(content), **kind._own_fields(content))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -258,9 +260,9 @@ class Certificate(ABC):
         # A run has at most one certificate of each kind; the usual one comes first.
         found = Path(path)
         if found.is_dir():
-            files = [found / name for name in FILES if (found / name).exists()]
+            files = [found / name for name in CERTIFICATE_FILES if (found / name).exists()]
             if not files:
-                raise InputError(f"{found} has no certificate; expected one of {', '.join(FILES)}")
+                raise InputError(f"{found} has no certificate; expected one of {', '.join(CERTIFICATE_FILES)}")
             found = files[0]
         content = read_json(found)
         with untrusted(found, "certificate"):

@@ -36,7 +36,7 @@ from surefoot.proof.certificate import (
 from surefoot.proof.planning.auto import choose_method
 from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.strategies import BoundedMeans, both_sides
-from surefoot.proof.rounding import OUTWARD, exact
+from surefoot.proof.rounding import OUTWARD, format_exact
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
@@ -152,7 +152,7 @@ class EpisodeCertificate(Certificate):
     def joint_clause(self) -> str:
         """What holds for lower and upper bounds jointly."""
         with_lower = ", jointly with the lower ones" if self.method == "dkw" else ""
-        joint = exact(self.joint_confidence)
+        joint = format_exact(self.joint_confidence)
         return f"{with_lower}; lower and upper bounds hold jointly with confidence {joint} or more"
 
     def _own_json(self) -> dict[str, Any]:

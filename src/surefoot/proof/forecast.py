@@ -2,7 +2,7 @@
 
 ``forecast``         what pilot episodes predict at a budget; an estimate, and nothing that is proved
 ``best_achievable``  the best bound that any agent can get from so many episodes
-``best``             the forecast with the highest predicted bound
+``best_forecast``    the forecast with the highest predicted bound
 
 Pilot episodes have a seed stream of their own, so that whatever is selected on them is certified on other episodes.
 """
@@ -143,7 +143,7 @@ def _smallest_n(is_proved: Callable[[float], bool]) -> int | None:
     return math.ceil(n)
 
 
-def best(forecasts: Sequence[AnyForecast]) -> AnyForecast:
+def best_forecast(forecasts: Sequence[AnyForecast]) -> AnyForecast:
     """Return the forecast with the highest predicted bound."""
     if not forecasts:
         raise InputError("expected at least one sigma to choose from, got none")

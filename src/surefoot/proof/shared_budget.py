@@ -22,9 +22,9 @@ from surefoot.proof.planning.thetas import THETA_PLANNER_VERSION, plan_and_bound
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
 
-METHODS = ("betting", "binary")
+SHARED_METHODS = ("betting", "binary")
 # Bounds of the return counted from the floor, and from the ceiling where there is one.
-Source = tuple[BernoulliBound | TiltedBound, BernoulliBound | TiltedBound | None]
+SharedSource = tuple[BernoulliBound | TiltedBound, BernoulliBound | TiltedBound | None]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -51,7 +51,7 @@ class SharedBudgetCertificate(Certificate):
 
     n_shared_episodes: int
     pilot: int
-    source: Source | None = None
+    source: SharedSource | None = None
 
     def at(self, budget: float, n_shared_episodes: int | None = None) -> Bounds:
         """Return the bounds at any budget and, if given, for another number of episodes that share it."""
@@ -118,7 +118,7 @@ class SharedBudget:
         fields = common_fields(episodes, query.budgets, query.confidence)
         # The budgets are known before the returns: bets may be planned for them.
         costs = [entropy_cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]
-        source = _prove_bounds(episodes, 1 - query.confidence, method, costs)
+        source = _prove_shared_bounds(episodes, 1 - query.confidence, method, costs)
         made = SharedBudgetCertificate(
             n_shared_episodes=_checked_count(self.episodes),
             pilot=source[0].pilot if isinstance(source[0], TiltedBound) else 0,
@@ -135,7 +135,7 @@ def entropy_cost(budget: float, sigma: float, n_shared_episodes: int) -> float:
     return scaled * scaled / (2 * n_shared_episodes)
 
 
-def _prove_bounds(episodes: Episodes, alpha: float, method: str, costs: Sequence[float]) -> Source:
+def _prove_shared_bounds(episodes: Episodes, alpha: float, method: str, costs: Sequence[float]) -> SharedSource:
     """Return what bounds the mean above the floor and, with a known ceiling, below the ceiling: the mirror image."""
     returns = episodes.returns
     floor = episodes.floor
@@ -146,7 +146,7 @@ def _prove_bounds(episodes: Episodes, alpha: float, method: str, costs: Sequence
             return above_floor, None
         return above_floor, plan_and_bound_tilts(-returns, -ceiling, -floor, alpha, costs)
     if method != "binary":
-        raise InputError(f"the method of a shared budget must be one of {', '.join(METHODS)}, got {method!r}")
+        raise InputError(f"the method of a shared budget must be one of {', '.join(SHARED_METHODS)}, got {method!r}")
     if ceiling is None:
         raise InputError("the method 'binary' needs a known ceiling of the return, got none; use 'betting'")
     # With returns between floor and ceiling the two counts would not be the mean.

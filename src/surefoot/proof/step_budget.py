@@ -22,7 +22,7 @@ from surefoot.proof.certificate import Certificate, Floats, common_fields
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
 
-ROUNDING = 1e-12  # of the sum of all ranges of a reward: floating-point error of sums that nearly cancel
+STEP_SUM_ERROR = 1e-12  # of the sum of all ranges of a reward: floating-point error of sums that nearly cancel
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -56,7 +56,7 @@ class PerStepCertificate(Certificate):
         if self.source is None:
             return None
         low, high = self.reward_range
-        error = ROUNDING * self.n_steps * (high - low)
+        error = STEP_SUM_ERROR * self.n_steps * (high - low)
         from_below, from_above = self.source
         # In shares of the range of a reward, summed over all steps.
         above_low = np.array([shifted_step_sum(from_below, budget / self.sigma) for budget in budgets])

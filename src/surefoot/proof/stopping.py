@@ -22,7 +22,7 @@ from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.episode_budget import EpisodeCertificate, certificate_of
 from surefoot.proof.planning.proposals import plug_in_means
 from surefoot.proof.planning.strategies import Bets, BoundedMeans, worst_means
-from surefoot.proof.rounding import exact, format_lower
+from surefoot.proof.rounding import format_exact, format_lower
 
 Floats = NDArray[np.float64]
 
@@ -99,9 +99,9 @@ class Monitor(StoppingMonitor):
 
     def _note(self, lower: float) -> None:
         self.lower = lower
-        self.so_far = f"bound {format_lower(lower)} at B = {exact(self.rule.budget)}"
+        self.so_far = f"bound {format_lower(lower)} at B = {format_exact(self.rule.budget)}"
         if self.rule.require is not None:
-            self.so_far += f", required {exact(self.rule.require)}"
+            self.so_far += f", required {format_exact(self.rule.require)}"
 
     def _look(self, *returns: Floats) -> str | None:
         (own,) = returns

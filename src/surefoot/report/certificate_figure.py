@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from surefoot.episodes import Baseline
 from surefoot.proof.certificate import Certificate
-from surefoot.proof.rounding import exact, percent
+from surefoot.proof.rounding import format_exact, format_percent
 
 BOUND_COLOR = "#0b5394"
 UPPER_COLOR = "#7f9fbf"
@@ -55,8 +55,8 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
     axes.set_ylabel("mean return")
     name = certificate.metadata.get("agent") or certificate.metadata.get("task") or "given returns"
     axes.set_title(
-        f"{name}: sigma {exact(certificate.sigma)}, {certificate.n_episodes:,} episodes, "
-        f"{percent(certificate.confidence)} confidence ({certificate.method})",
+        f"{name}: sigma {format_exact(certificate.sigma)}, {certificate.n_episodes:,} episodes, "
+        f"{format_percent(certificate.confidence)} confidence ({certificate.method})",
         fontsize=10,
         parse_math=False,
     )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from surefoot.proof.inconsistency import inconsistencies
-from surefoot.proof.rounding import exact, format_budget, format_estimate
-from surefoot.report.curves import Curve, grid_of, line, other_methods, own_curve, perfect_curve, round_for_drawing
+from surefoot.proof.rounding import format_budget, format_estimate, format_exact
+from surefoot.report.curves import BoundCurve, grid_of, line, other_methods, own_curve, perfect_curve, round_for_drawing
 from surefoot.report.finished_run import FinishedRun
 
 HUES = {"method": 3, "perfect": 5}
@@ -110,11 +110,11 @@ def label_runs(runs: Sequence[FinishedRun]) -> list[str]:
 
 def _details_of(run: FinishedRun) -> dict[str, str]:
     """Return what may distinguish runs of one agent; of attacks only sigma does."""
-    details = {"sigma": f"sigma {exact(run.sigma)}", "method": "", "episodes": "", "confidence": "", "seed": ""}
+    details = {"sigma": f"sigma {format_exact(run.sigma)}", "method": "", "episodes": "", "confidence": "", "seed": ""}
     if run.certificate is not None:
         details["method"] = run.certificate.method
         details["episodes"] = f"{run.certificate.n_episodes:,} episodes"
-        details["confidence"] = f"confidence {exact(run.certificate.confidence)}"
+        details["confidence"] = f"confidence {format_exact(run.certificate.confidence)}"
         if run.identity.get("seed") is not None:
             details["seed"] = f"seed {run.identity['seed']}"
     return details
@@ -190,7 +190,7 @@ def _certificate_series(entry: Entry, grid: list[float], *, alone: bool) -> list
         # Other colors are free for what the certificate is compared with.
         hues = HUES
 
-    def add(role: str, name: str, curve: Curve, side: str = "lower", **options: Any) -> None:
+    def add(role: str, name: str, curve: BoundCurve, side: str = "lower", **options: Any) -> None:
         color = hues.get(role, entry.color)
         options = {"prefix": "at least", "suffix": "", "on": False, **line(curve, certificate, grid, side), **options}
         series.append(_make_series(role, lead + name, color, **options))

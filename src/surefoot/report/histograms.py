@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.proof.rounding import exact
+from surefoot.proof.rounding import format_exact
 from surefoot.report.charts import Group
 
 MOST_BARS = 48
 FEW = 1  # a single bar as wide as the page shows nothing
-MOST_STEPS = 400  # bars of budget usage; longer episodes have neighboring steps added up
+MOST_STEP_BARS = 400  # bars of budget usage; longer episodes have neighboring steps added up
 
 
 def histogram_data(group: Group) -> dict[str, Any] | None:
@@ -97,7 +97,7 @@ def _distributions(group: Group) -> list[tuple[str, NDArray[np.float64], int]]:
         found += [(name, record.returns, entry.run.digits) for record in entry.run.records]
     for entry in group.attacked:
         for budget, record in zip(entry.run.measured["budgets"], entry.run.records, strict=False):
-            found.append((f"{entry.label}, budget {exact(budget)}", record.returns, entry.run.digits))
+            found.append((f"{entry.label}, budget {format_exact(budget)}", record.returns, entry.run.digits))
     return found
 
 
@@ -109,14 +109,14 @@ def spending_data(group: Group) -> list[dict[str, Any]]:
         for number, budget in enumerate(attack["budgets"]):
             squares = np.array(attack["spending"][number], dtype=np.float64)
             if squares.size and budget > 0:
-                found.append(_budget_usage(f"{entry.label}, budget {exact(budget)}", float(budget), squares))
+                found.append(_budget_usage(f"{entry.label}, budget {format_exact(budget)}", float(budget), squares))
     return found
 
 
 def _budget_usage(label: str, budget: float, squares: NDArray[np.float64]) -> dict[str, Any]:
     total = float(squares.sum())
     # So many neighboring steps make one bar.
-    together = -(-squares.size // MOST_STEPS)
+    together = -(-squares.size // MOST_STEP_BARS)
     bars = np.pad(squares, (0, -squares.size % together)).reshape(-1, together).sum(axis=1)
     says = f"On average {100 * (total / budget**2):.0f}% of the squared budget was used"
     if total > 0:

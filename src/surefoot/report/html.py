@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from surefoot.errors import printable
-from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower, percent
+from surefoot.proof.rounding import format_budget, format_estimate, format_exact, format_lower, format_percent
 from surefoot.report.certificate_text import bounds_table, budget_texts, notes, requested_lines
 from surefoot.report.charts import Entry, Group
 from surefoot.report.finished_run import FinishedRun
@@ -22,7 +22,7 @@ from surefoot.report.sentences import ATTACK_HEADS, attack_rows
 
 MOST_COLUMNS = 7
 # What a reader looks for first, and what it is called.
-NAMES = {
+FACT_NAMES = {
     "task": "task",
     "environment": "environment",
     "agent": "agent",
@@ -85,7 +85,7 @@ def render_tiles(groups: Sequence[Group]) -> str:
     if run.baseline is not None:
         mean = format_estimate(run.baseline.mean, run.baseline.sem, run.digits)
         shown.append(_tile(mean, "open-loop baseline, an estimate", "estimate"))
-    shown.append(_tile(percent(stated.confidence), "confidence", "fact"))
+    shown.append(_tile(format_percent(stated.confidence), "confidence", "fact"))
     shown.append(_tile(f"{stated.n_episodes:,}", "episodes", "fact"))
     return f'<dl class="tiles">{"".join(shown)}</dl>'
 
@@ -151,7 +151,13 @@ def comparison_table(group: Group) -> str:
     for entry in group.certified:
         stated = entry.run.proved
         digits = entry.run.digits
-        row = [entry.label, exact(stated.sigma), stated.method, f"{stated.n_episodes:,}", percent(stated.confidence)]
+        row = [
+            entry.label,
+            format_exact(stated.sigma),
+            stated.method,
+            f"{stated.n_episodes:,}",
+            format_percent(stated.confidence),
+        ]
         row.append(f"{stated.estimate:.{digits}f}")
         lower = dict(zip(stated.budgets.tolist(), stated.lower.tolist(), strict=True))
         row += [format_lower(lower[budget], digits) for budget in shown]
@@ -203,10 +209,10 @@ def known_facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
     """Yield what is known about a run, what a reader looks for first at the top, and the hashes of its files."""
     facts = _setup_facts(run)
     yield "run directory", run.name
-    for key, name in NAMES.items():
+    for key, name in FACT_NAMES.items():
         if key in facts:
             yield name, facts[key]
-    for key in sorted(facts.keys() - NAMES.keys() - {"schema"}):
+    for key in sorted(facts.keys() - FACT_NAMES.keys() - {"schema"}):
         yield key.replace("_", " "), facts[key]
     if run.baseline is not None:
         yield "open-loop baseline", run.baseline.what
@@ -254,7 +260,7 @@ def plain(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):
-        return exact(value)
+        return format_exact(value)
     return str(value)
 
 

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from surefoot.errors import InputError
-from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower
+from surefoot.proof.rounding import format_budget, format_estimate, format_exact, format_lower
 from surefoot.report.budget_words import explain_budget
 from surefoot.report.certificate_text import asked_budgets, headline, norm_of
 from surefoot.report.charts import ATTACK_SCOPE, Group
 from surefoot.report.finished_run import FinishedRun
 
-IDLE = 0.01  # of the budget: an attack that used less did not attack
+IDLE_SHARE = 0.01  # of the budget: an attack that used less did not attack
 ATTACK_HEADS = ("attack budget", "mean ± standard error", "lambda", "mean budget used")
 
 
@@ -59,7 +59,7 @@ def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
         run = certified[0]
         what = "certified"
         if run.proved.ceiling is not None:
-            what = f"of {exact(run.proved.ceiling)}, certified"
+            what = f"of {format_exact(run.proved.ceiling)}, certified"
         return f"≥ {format_lower(run.proved.lower[run.headline_index], run.digits)}", what
     if not certified and len(runs) == 1:
         mean, _, error = _lowest_mean(runs[0])[0].partition(" ± ")
@@ -155,9 +155,10 @@ def attack_sentence(run: FinishedRun) -> str:
     mean, worst = _lowest_mean(run)
     noise = "undefended (sigma = 0)"
     if run.sigma > 0:
-        noise = f"smoothed with sigma {exact(run.sigma)}"
+        noise = f"smoothed with sigma {format_exact(run.sigma)}"
     return (
-        f"Under the strongest attack tried (method {attack.get('method')}, budget {exact(attack['budgets'][worst])}), "
+        f"Under the strongest attack tried (method {attack.get('method')}, "
+        f"budget {format_exact(attack['budgets'][worst])}), "
         f"{attack.get('agent')}, {noise}, had a mean return of {mean} over {attack['episodes']:,} episodes: a "
         "measurement, not a bound."
     )
@@ -180,8 +181,8 @@ def attack_rows(run: FinishedRun) -> list[Sequence[str]]:
         budget = format_budget(attack["budgets"][index])
         mean = format_estimate(attack["curve"][index], attack["curve_sem"][index], run.digits)
         lambda_ = attack["curve_lambda"][index]
-        lambda_text = "none" if lambda_ is None else exact(lambda_)
-        usage = "did not attack" if used < IDLE else f"{used:.0%}"
+        lambda_text = "none" if lambda_ is None else format_exact(lambda_)
+        usage = "did not attack" if used < IDLE_SHARE else f"{used:.0%}"
         rows.append((budget, mean, lambda_text, usage))
     return rows
 

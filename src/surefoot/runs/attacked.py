@@ -24,7 +24,7 @@ from surefoot.play.workers import Workers, as_workers
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.provenance import versions
-from surefoot.report.sentences import IDLE
+from surefoot.report.sentences import IDLE_SHARE
 from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder, configuration_name
 from surefoot.runs.shares import Share, run_share
@@ -213,7 +213,7 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         ),
         "mean_spent": [[_mean_used(one) for one in row] for row in rows],
         "did_not_attack": [
-            [budget > 0 and _mean_used(one) < IDLE * budget for one in row]
+            [budget > 0 and _mean_used(one) < IDLE_SHARE * budget for one in row]
             for budget, row in zip(grid.budgets, rows, strict=True)
         ],
         "spending": [_spending(row[best]) for row, best in zip(rows, worst, strict=True)],

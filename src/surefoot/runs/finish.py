@@ -14,7 +14,7 @@ from surefoot.files import write_json, write_whole
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.report.curves import same_bounds
-from surefoot.report.page import NAME, write_report
+from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.read import neighbors, read_run
 
 SCHEMA = 1
@@ -61,11 +61,11 @@ def write_run_report(folder: Path, certificate: Certificate | None = None) -> Pa
         run = replace(run, certificate=certificate)
     others = neighbors(folder, run)[:MOST_NEIGHBORS]
     try:
-        write_report([run, *others] if run.certificate is not None else [*others, run], folder / NAME)
+        write_report([run, *others] if run.certificate is not None else [*others, run], folder / REPORT_FILE)
     except InputError:
         # Whatever is wrong with a neighbor, a run gets its page.
-        write_report([run], folder / NAME)
-    return folder / NAME
+        write_report([run], folder / REPORT_FILE)
+    return folder / REPORT_FILE
 
 
 def _write_result(

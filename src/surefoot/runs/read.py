@@ -22,7 +22,7 @@ from surefoot.files import (
     untrusted,
 )
 from surefoot.play.measured_baselines import BASELINES
-from surefoot.proof.certificate import FILES, Certificate
+from surefoot.proof.certificate import CERTIFICATE_FILES, Certificate
 from surefoot.provenance import sha256
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.taped_frames import MOST_TAPED
@@ -36,7 +36,7 @@ def read_run(folder: Path) -> FinishedRun:
     """Read a run directory, or say why it is not one."""
     if not folder.is_dir():
         raise InputError(f"no directory {folder}; give a run directory of 'surefoot certify' or 'surefoot attack'")
-    for name in FILES:
+    for name in CERTIFICATE_FILES:
         if (folder / name).exists():
             return _read_certified(folder / name)
     if (folder / "attack.json").exists():
@@ -94,7 +94,7 @@ def _assemble(
     notes = _read_if_there(folder / "run.json")
     written = _read_if_there(setup)
     replay = folder / "replay.npz"
-    hashed = [*FILES, "attack.json"]
+    hashed = [*CERTIFICATE_FILES, "attack.json"]
     if certificate is not None:
         hashed.append("episodes.npz")  # where they were read, and so are undamaged
     return FinishedRun(

@@ -24,9 +24,8 @@ from surefoot.play.loop import Step, play_block
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
 from surefoot.play.workers import run_apart
-from surefoot.report.taped_frames import MOST_STEPS, MOST_TAPED
+from surefoot.report.taped_frames import MOST_REPLAY_STEPS, MOST_TAPED, REPLAY_SCHEMA
 
-SCHEMA = 1
 NAME = "replay.npz"
 MOST_PICTURES = 150
 ROOM = 2**16  # bytes of what else is in the file: the header, types and shapes
@@ -74,7 +73,7 @@ def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None
     size = sum(array.nbytes for array in arrays.values())
     if size > MOST_TAPED - ROOM:
         return f"its observations would take {size:,} bytes, more than a page can show"
-    write_npz(folder / NAME, {"schema": SCHEMA, **_facts(plan, attacked)}, arrays)
+    write_npz(folder / NAME, {"schema": REPLAY_SCHEMA, **_facts(plan, attacked)}, arrays)
     return None
 
 
@@ -105,7 +104,7 @@ def _both_taped(plans: tuple[Plan, Plan | None], _: int) -> dict[str, NDArray[An
 
 def _taped(plan: Plan, name: str) -> Mapping[str, NDArray[Any]]:
     pictures = len(plan.task.spaces.shape) >= 2
-    tape = Tape(MOST_PICTURES if pictures else MOST_STEPS)
+    tape = Tape(MOST_PICTURES if pictures else MOST_REPLAY_STEPS)
     alone = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,))
     with suppress(RecordingFull):
         play_block(alone, 0, watch=tape.take)

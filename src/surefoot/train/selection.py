@@ -16,7 +16,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
-from surefoot.proof.forecast import Forecast, best, forecast
+from surefoot.proof.forecast import Forecast, best_forecast, forecast
 from surefoot.train.folder import NamedArrays, TrainingCurve, TrainingRun
 
 ALPHA = 0.05  # of the certificates that choose the best weights
@@ -126,4 +126,4 @@ def best_sigma(task: Task, budget: float, *, recurrent: bool, seed: int, device:
             purpose=(Purpose.PILOT,),
         )
         forecasts.append(forecast(play(pilot), budget=budget, alpha=ALPHA, n_episodes=N_EPISODES))
-    return best(forecasts)
+    return best_forecast(forecasts)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.proof.bounds.samples import OrderedOutcomes, Samples
-from surefoot.proof.bounds.settle import Account, AlphaShare, Bet, Planner, Settlement, Strategy
+from surefoot.proof.bounds.settle import AlphaShare, Bet, CapitalAccount, Planner, Settlement, Strategy
 from surefoot.proof.planning import thetas
 from surefoot.proof.planning.auto import select_method, selection_size
 from surefoot.proof.planning.bettors import PLANNER_VERSION
@@ -177,7 +177,7 @@ class _WatchedPlanner:
         self._copied = np.full(returns.size, np.nan)  # behind what has been shown a planner finds nothing
         self._n_copied = 0
 
-    def next_bet(self, past: OrderedOutcomes, account: Account) -> Bet | None:
+    def next_bet(self, past: OrderedOutcomes, account: CapitalAccount) -> Bet | None:
         n = past.size
         self._copied[self._n_copied : n] = self.returns[self._n_copied : n]
         self._n_copied = n

@@ -11,9 +11,9 @@ from scipy import stats
 
 from laws import LAWS, MORE_LAWS, atoms, too_many
 from surefoot.errors import InputError
-from surefoot.proof.bounds.betting import Capital, Round
+from surefoot.proof.bounds.betting import BetRound, Capital
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
-from surefoot.proof.bounds.settle import Account, Bettor
+from surefoot.proof.bounds.settle import Bettor, CapitalAccount
 from surefoot.proof.bounds.tangent_scores import implied, tangent_scores
 from surefoot.proof.planning.alpha_shares import split
 from surefoot.proof.planning.bettors import SteadyPlanner
@@ -107,7 +107,7 @@ def test_the_capital_against_the_truth_gains_nothing_exactly():
     """Over all sequences of eight coins, scores and stakes settled by the past."""
     total = risk = 0.0
     for x, chance in coins():
-        account = Account(RADIUS, ALPHA, 0.0, first=2)
+        account = CapitalAccount(RADIUS, ALPHA, 0.0, first=2)
         Bettor(SteadyPlanner([2, 4, 8], COINS), account).advance_to(OrderedOutcomes(x))
         rounds = list(takewhile(lambda played: played.highest_claim >= WORST, account.capital.rounds))
         total += chance * math.exp(Capital(rounds).log_capital(WORST)[0])
@@ -126,7 +126,7 @@ def test_planted_thresholds_from_the_whole_sample():
             total += chance
             continue
         score = proposal.score
-        played = Round(Sample(score(whole.values), whole.counts), choice.stake, score.lowest)
+        played = BetRound(Sample(score(whole.values), whole.counts), choice.stake, score.lowest)
         total += chance * math.exp(Capital([played]).log_capital(min(WORST, played.highest_claim))[0])
     assert total > 1.05
 

@@ -26,7 +26,7 @@ from surefoot.proof.bounds.gaussian_shift import shift_down, shift_up
 Floats = NDArray[np.float64]
 
 _PIECE = 16_384  # points of the table that is held at a time
-_ROWS = 16  # and its scaled budgets: 2 MB, and a few copies of it
+_BUDGET_ROWS = 16  # and its scaled budgets: 2 MB, and a few copies of it
 _CLEARANCE = 1e-9  # relative: a quantile jumps, so its probability has to clear q by more than rounding could do
 
 
@@ -142,8 +142,8 @@ def _shifted_sum(points: Floats, limits: Floats, scaled_budget: ArrayLike) -> Fl
         starts = np.flatnonzero(np.diff(piece, prepend=np.nan) != 0)  # neighbors with one bound are one step
         gaps = np.add.reduceat(gaps, starts)
         piece = piece[starts]
-        for row in range(0, scaled_budgets.size, _ROWS):
-            rows = slice(row, row + _ROWS)
+        for row in range(0, scaled_budgets.size, _BUDGET_ROWS):
+            rows = slice(row, row + _BUDGET_ROWS)
             # not a matrix product: a sum along rows does not depend on how many scaled budgets were asked for
             total[rows] += (shift_down(piece, scaled_budgets.ravel()[rows, None]) * gaps).sum(axis=1)
     return total.reshape(scaled_budgets.shape)

@@ -30,12 +30,12 @@ from surefoot.proof.planning.bettors import pilot_size
 
 Floats = NDArray[np.float64]
 
-FEWEST = 20  # episodes from which on a pilot is taken
+FEWEST_EPISODES = 20  # episodes from which on a pilot is taken
 _MOST_STEPS = 63  # of a lattice from floor to ceiling: with more values than that other methods are better anyway
 _ON_LATTICE = 1e-10  # of the range: returns so close to a point of the lattice are that point, but for rounding
 _SPREAD = 100  # values that a return is taken to have where nothing shows that it has few
 _BY_CHANCE = 0.001  # largest probability with which so many of these would be points of the lattice
-_UNSEEN = 1.0  # weight, in episodes, of those points together that the pilot did not see
+_UNSEEN_WEIGHT = 1.0  # weight, in episodes, of those points together that the pilot did not see
 _EACH = 2  # thresholds per budget from which on bets are better than bounds per threshold on few values
 
 
@@ -112,7 +112,7 @@ def select_method(
         declared: Whether the task says that episodes are won or lost: no return is between floor and ceiling.
     """
     none = (np.empty(0),) * 3
-    if n < FEWEST:
+    if n < FEWEST_EPISODES:
         return MethodChoice("band", 0, *none)
     short = first[: selection_size(n)]
     if ceiling is not None and _won_or_lost(short, floor, ceiling, declared=declared):
@@ -132,7 +132,7 @@ def select_method(
 
 def selection_size(n: int) -> int:
     """Return how many of n returns, the first ones, select the method: few, the others are better used for bounds."""
-    if n < FEWEST:
+    if n < FEWEST_EPISODES:
         return 0
     return min(pilot_size(n), round(math.sqrt(n) / 2))
 
@@ -190,7 +190,7 @@ def _few_values(pilot: Floats, floor: float, ceiling: float | None) -> Sample | 
         return None
     # the top exactly, not a sum that is rounded
     points = np.append(floor + (top - floor) / steps * np.arange(steps), top)
-    unseen = _UNSEEN / max(1, steps + 1 - n_seen)
+    unseen = _UNSEEN_WEIGHT / max(1, steps + 1 - n_seen)
     return Sample(points, np.where(counts == 0, unseen, counts))
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from surefoot.proof.bounds.samples import OrderedOutcomes
-from surefoot.proof.bounds.settle import Account, AlphaShare, Bet
+from surefoot.proof.bounds.settle import AlphaShare, Bet, CapitalAccount
 from surefoot.proof.planning.proposals import propose_scores
 from surefoot.proof.planning.stakes import Aim, choose_proposal
 
@@ -37,7 +37,7 @@ class SteadyPlanner:
         self.claim = claim
         self._n_bets = 0
 
-    def next_bet(self, past: OrderedOutcomes, account: Account) -> Bet | None:
+    def next_bet(self, past: OrderedOutcomes, account: CapitalAccount) -> Bet | None:
         """Return the bet on the returns up to the next edge; None after the last."""
         if self._n_bets + 1 == len(self.edges):
             return None
