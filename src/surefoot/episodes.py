@@ -24,7 +24,7 @@ from surefoot.errors import InputError
 from surefoot.files import extremes, is_count, read_npz, untrusted, write_npz
 from surefoot.noise import Noise
 
-SCHEMA = 1
+EPISODES_SCHEMA = 1
 # The arrays of a record by their names in files, which are hashed, and as attributes.
 ATTRIBUTES = {
     "returns": "returns",
@@ -36,7 +36,7 @@ ATTRIBUTES = {
 ARRAYS = {name: np.dtype(np.int64 if name == "lengths" else np.float64) for name in ATTRIBUTES}
 # What a user may state of returns without a proof: the ends of a return, and the range of a reward.
 LIMITS = ("floor", "ceiling", "rewards")
-LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
+LARGEST_RETURN = 1e140  # of a return: sums of squares of larger ones leave the floats
 # What one certificate may answer and one run may consist of; more takes hours, here and for whoever verifies it.
 MOST_ASKED = 1_000  # budgets, thresholds, or quantiles
 MOST_THRESHOLDS = 100_000  # of the method "per-threshold"
@@ -231,7 +231,7 @@ class Episodes:
         first = parts[0]
         for part in parts[1:]:
             if part.setup != first.setup:
-                differing = sorted(_differences(first.setup, part.setup))
+                differing = sorted(_differing_keys(first.setup, part.setup))
                 raise InputError(f"records of mixed setups cannot be joined; they differ in {', '.join(differing)}")
         return cls(
             returns=np.concatenate([part.returns for part in parts]),
@@ -251,15 +251,15 @@ class Episodes:
     def save(self, path: str | Path) -> None:
         """Write the record as one ``.npz`` (no pickle), whole or not at all."""
         run_on = {"processors": self.processors} if self.processors else {}
-        write_npz(Path(path), {"schema": SCHEMA, **self.setup, **run_on}, self._arrays())
+        write_npz(Path(path), {"schema": EPISODES_SCHEMA, **self.setup, **run_on}, self._arrays())
 
     @classmethod
     def load(cls, path: str | Path) -> Episodes:
         """Read a record that ``save`` wrote."""
         header, arrays = read_npz(Path(path), "record of episodes", "returns")
         schema = header.pop("schema")
-        if schema != SCHEMA:
-            raise InputError(f"{path} has schema {schema}, this version reads {SCHEMA}")
+        if schema != EPISODES_SCHEMA:
+            raise InputError(f"{path} has schema {schema}, this version reads {EPISODES_SCHEMA}")
         try:
             sigma, floor, ceiling = header.pop("sigma"), header.pop("floor"), header.pop("ceiling")
         except KeyError as error:
@@ -402,8 +402,8 @@ def check_limits(floor: float, ceiling: float | None) -> None:
 
 
 def _check_size(value: float) -> None:
-    if abs(value) > LARGEST:
-        raise InputError(f"the range of the return is too large: expected at most {LARGEST:g}, got {value:g}")
+    if abs(value) > LARGEST_RETURN:
+        raise InputError(f"the range of the return is too large: expected at most {LARGEST_RETURN:g}, got {value:g}")
 
 
 def _join(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
@@ -435,5 +435,5 @@ def _in_a_row(processors: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], .
     return tuple((kind, sum(count for _, count in run)) for kind, run in runs)
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
+def _differing_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
     return {key for key in {*one, *other} if one.get(key) != other.get(key)}

@@ -183,7 +183,10 @@ def read_json(path: Path) -> dict[str, Any]:
 def parse_json(content: bytes) -> Any:
     """Return JSON data; a key that occurs twice, NaN and infinities raise ValueError."""
     return json.loads(
-        content.decode(), object_pairs_hook=_reject_duplicate_keys, parse_constant=_finite, parse_float=_finite
+        content.decode(),
+        object_pairs_hook=_reject_duplicate_keys,
+        parse_constant=_parse_finite,
+        parse_float=_parse_finite,
     )
 
 
@@ -197,7 +200,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text[:60]} is not a finite number")
