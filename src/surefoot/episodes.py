@@ -36,7 +36,7 @@ ATTRIBUTES = {
 ARRAYS = {name: np.dtype(np.int64 if name == "lengths" else np.float64) for name in ATTRIBUTES}
 # What a user may state of returns without a proof: the ends of a return, and the range of a reward.
 LIMITS = ("floor", "ceiling", "rewards")
-LARGEST_RETURN = 1e140  # of a return: sums of squares of larger ones leave the floats
+LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
 # What one certificate may answer and one run may consist of; more takes hours, here and for whoever verifies it.
 MOST_ASKED = 1_000  # budgets, thresholds, or quantiles
 MOST_THRESHOLDS = 100_000  # of the method "per-threshold"
@@ -402,8 +402,8 @@ def check_limits(floor: float, ceiling: float | None) -> None:
 
 
 def _check_size(value: float) -> None:
-    if abs(value) > LARGEST_RETURN:
-        raise InputError(f"the range of the return is too large: expected at most {LARGEST_RETURN:g}, got {value:g}")
+    if abs(value) > LARGEST:
+        raise InputError(f"the range of the return is too large: expected at most {LARGEST:g}, got {value:g}")
 
 
 def _join(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:

@@ -27,10 +27,9 @@ from surefoot.provenance import versions
 from surefoot.report.sentences import IDLE_SHARE
 from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder, configuration_name
+from surefoot.runs.read import ATTACK_SCHEMA
 from surefoot.runs.shares import Share, run_share
 from surefoot.runs.taped_episode import record_replay
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +194,7 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
     sem = [[_sem(one) for one in row] for row in rows]
     worst = [int(np.argmin(row)) for row in mean]
     return {
-        "schema": SCHEMA,
+        "schema": ATTACK_SCHEMA,
         **{key: setup[key] for key in ("task", "agent", "agent_sha256", "sigma")},
         "method": grid.method,
         "draws": grid.noise_samples if setup["sigma"] > 0 else None,

@@ -20,14 +20,14 @@ from surefoot.runs.folder import RunFolder
 from surefoot.runs.sequential import run_until, sequential_setup, stream_blocks
 from surefoot.runs.taped_episode import attacked_plan, record_replay
 
-MOST_LETTERS = 150  # of a directory's name that says what is in it
+LONGEST_RUN_NAME = 150  # letters of a directory's name that say what is in it
 
 
 def run_name(plan: Plan) -> str:
     """Return the name of a run directory: all that usually differs between runs."""
     task, known = plan.task, plan.task.environment
     # Arguments and wrappers, which are part of its name, make another task of an environment.
-    changed = f"-{_short(task.name)}" if task.name.startswith(f"{known} with ") else ""
+    changed = f"-{_short_hash(task.name)}" if task.name.startswith(f"{known} with ") else ""
     whole = known if changed else task.name
     agent = plan.policy.name if whole in plan.policy.name else f"{whole}-{plan.policy.name}"
     agent += changed
@@ -36,7 +36,9 @@ def run_name(plan: Plan) -> str:
     name = f"{agent}-sigma{_noise_name(plan)}{seed}-n{plan.n_episodes}{where}{'-steps' if plan.per_step else ''}"
     name += "" if plan.task.scoring.gamma is None else f"-discount{plan.task.scoring.gamma:g}"
     # File systems take names of up to 255 bytes.
-    return safe_name(name) if len(name) <= MOST_LETTERS else f"{safe_name(name[:MOST_LETTERS])}-{_short(name)}"
+    if len(name) <= LONGEST_RUN_NAME:
+        return safe_name(name)
+    return f"{safe_name(name[:LONGEST_RUN_NAME])}-{_short_hash(name)}"
 
 
 def _noise_name(plan: Plan) -> str:
@@ -44,10 +46,10 @@ def _noise_name(plan: Plan) -> str:
     if features is None:
         return f"{plan.noise.sigma:g}"
     shown = "_".join(f"{sigma:g}" for sigma in features[:8])
-    return shown if len(features) <= 8 else f"{shown}_{_short(repr(features))}"
+    return shown if len(features) <= 8 else f"{shown}_{_short_hash(repr(features))}"
 
 
-def _short(text: str) -> str:
+def _short_hash(text: str) -> str:
     return sha256(text.encode())[:12]
 
 

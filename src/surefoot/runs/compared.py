@@ -15,7 +15,7 @@ from surefoot.provenance import versions
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.sequential import run_until, sequential_setup, stream_blocks
 
-NAME = "comparison.json"
+COMPARISON_FILE = "comparison.json"
 SIDES = ("A", "B")
 
 
@@ -55,7 +55,7 @@ def compared_run(
         for store, record in zip(stores, records, strict=True):
             store.finish(record)
         about = {side: _identity(plan) for side, plan in plans.items()}
-        write_json(folder / NAME, {**result.to_json(), **about, "command": command, "versions": versions()})
+        write_json(folder / COMPARISON_FILE, {**result.to_json(), **about, "command": command, "versions": versions()})
     return result
 
 

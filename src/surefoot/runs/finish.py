@@ -17,7 +17,7 @@ from surefoot.report.curves import same_bounds
 from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.read import neighbors, read_run
 
-SCHEMA = 1
+RUN_SCHEMA = 1
 MOST_NEIGHBORS = 8
 
 
@@ -45,7 +45,9 @@ def finish_run(
     """
     drawn = _write_result(folder, result, baseline, figure=figure)
     known = None if baseline is None else baseline.to_json()
-    write_json(folder / "run.json", {"schema": SCHEMA, **metadata, "figure": drawn, "blind": known, "command": command})
+    write_json(
+        folder / "run.json", {"schema": RUN_SCHEMA, **metadata, "figure": drawn, "blind": known, "command": command}
+    )
     return write_run_report(folder, result if isinstance(result, Certificate) else None)
 
 

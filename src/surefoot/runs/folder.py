@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from surefoot.play.rollout import Progress
     from surefoot.play.workers import Workers
 
-SCHEMA = 1
+RUN_FOLDER_SCHEMA = 1
 PATIENCE = 2.5  # seconds: workers of a killed run may hold its lock until they notice, about a second later
 
 
@@ -34,7 +34,7 @@ class RunFolder:
         self.folder = folder
         self._lock_file: os.stat_result | None = None  # while this process has the directory
         # As it will be read back: a tuple is written as a list, and must not look like another setup.
-        self.setup: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **setup}))
+        self.setup: dict[str, Any] = json.loads(json.dumps({"schema": RUN_FOLDER_SCHEMA, **setup}))
 
     @property
     def record(self) -> Path:
@@ -139,12 +139,12 @@ class RunFolder:
         keys = {*there, *self.setup}
         differing = sorted(key for key in keys if there.get(key) != self.setup.get(key))
         if differing:
-            pairs = ((key, _short(there.get(key)), _short(self.setup.get(key))) for key in differing[:3])
+            pairs = ((key, _shown_value(there.get(key)), _shown_value(self.setup.get(key))) for key in differing[:3])
             what = ", ".join(f"{key} {old} there, {new} now" for key, old, new in pairs)
             raise InputError(f"{self.folder} holds a run with another setup ({what}); choose another out=")
 
 
-def _short(value: Any) -> str:
+def _shown_value(value: Any) -> str:
     """Return a value of a setup as a message shows it, a hash by its first digits."""
     return re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1", str(value))
 

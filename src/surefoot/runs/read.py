@@ -28,7 +28,7 @@ from surefoot.report.finished_run import FinishedRun
 from surefoot.report.taped_frames import MOST_TAPED
 from surefoot.runs.folder import configuration_name
 
-SCHEMA = 1
+ATTACK_SCHEMA = 1
 _IDENTITY = ("task", "agent", "agent_sha256", "seed", "features")
 
 
@@ -136,8 +136,8 @@ def _find_baseline(setup: Mapping[str, Any], found: Any) -> Baseline | None:
 
 
 def _check_attack(content: Mapping[str, Any]) -> None:
-    if content["schema"] != SCHEMA:
-        raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
+    if content["schema"] != ATTACK_SCHEMA:
+        raise ValueError(f"schema {content['schema']}, expected {ATTACK_SCHEMA}")
     length = len(numbers(content["budgets"]))
     if not length or not len(numbers(content["curve"])) == len(numbers(content["curve_sem"])) == length:
         raise ValueError("expected one mean and one standard error per budget")

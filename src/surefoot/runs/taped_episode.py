@@ -26,7 +26,7 @@ from surefoot.play.streams import Purpose
 from surefoot.play.workers import run_apart
 from surefoot.report.taped_frames import MOST_REPLAY_STEPS, MOST_TAPED, REPLAY_SCHEMA
 
-NAME = "replay.npz"
+REPLAY_FILE = "replay.npz"
 MOST_PICTURES = 150
 ROOM = 2**16  # bytes of what else is in the file: the header, types and shapes
 # Up to this size an observation is a list of numbers, on which the paper's attack takes a moment.
@@ -64,7 +64,7 @@ def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None
     Returns:
         None, or why nothing was recorded: a failure here must not spoil what was computed.
     """
-    (folder / NAME).unlink(missing_ok=True)
+    (folder / REPLAY_FILE).unlink(missing_ok=True)
     try:
         # An environment that ends its process must not end this one.
         arrays = run_apart("recording an episode", _both_taped, (plan, attacked), gpu=plan.gpu_share)
@@ -73,7 +73,7 @@ def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None
     size = sum(array.nbytes for array in arrays.values())
     if size > MOST_TAPED - ROOM:
         return f"its observations would take {size:,} bytes, more than a page can show"
-    write_npz(folder / NAME, {"schema": REPLAY_SCHEMA, **_facts(plan, attacked)}, arrays)
+    write_npz(folder / REPLAY_FILE, {"schema": REPLAY_SCHEMA, **_replay_facts(plan, attacked)}, arrays)
     return None
 
 
@@ -108,7 +108,7 @@ def _taped(plan: Plan, name: str) -> Mapping[str, NDArray[Any]]:
     alone = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,))
     with suppress(RecordingFull):
         play_block(alone, 0, watch=tape.take)
-    as_shown = _as_bytes if pictures else _as_numbers
+    as_shown = _as_bytes if pictures else _as_floats
     return {
         f"{name}_clean": as_shown(tape.clean),
         f"{name}_seen": as_shown(tape.seen),
@@ -117,7 +117,7 @@ def _taped(plan: Plan, name: str) -> Mapping[str, NDArray[Any]]:
     }
 
 
-def _as_numbers(rows: list[NDArray[Any]]) -> NDArray[Any]:
+def _as_floats(rows: list[NDArray[Any]]) -> NDArray[Any]:
     return np.stack(rows).astype(np.float32)
 
 
@@ -128,7 +128,7 @@ def _as_bytes(rows: list[NDArray[Any]]) -> NDArray[Any]:
     return pictures
 
 
-def _facts(plan: Plan, attacked: Plan | None) -> dict[str, Any]:
+def _replay_facts(plan: Plan, attacked: Plan | None) -> dict[str, Any]:
     return {
         "task": plan.task.name,
         "environment": plan.task.environment,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.episodes import LARGEST_RETURN, MOST_ASKED, MOST_THRESHOLDS
+from surefoot.episodes import LARGEST, MOST_ASKED, MOST_THRESHOLDS
 from surefoot.files import extremes, is_count
 from surefoot.play.independence import dependent_returns, repeated_blocks
 from surefoot.verification.plan_again import check_choice, other_planner, plan_shared, recompute_bets
@@ -165,10 +165,8 @@ def _check_returns(raw: Raw, verdict: Verdict) -> bool:
         wrong.append("a return is not finite or is below the floor")
     elif high is not None and greatest > high:
         wrong.append("a return is above the ceiling")
-    elif max(abs(end) for end in ends) > LARGEST_RETURN:
-        wrong.append(
-            f"a return, the floor or the ceiling is beyond {LARGEST_RETURN:g}: sums of squares leave the floats"
-        )
+    elif max(abs(end) for end in ends) > LARGEST:
+        wrong.append(f"a return, the floor or the ceiling is beyond {LARGEST:g}: sums of squares leave the floats")
     repeated = repeated_blocks(raw.returns, raw.setup.get("block"))
     verdict.judge("returns", wrong + repeated, "finite, within floor and ceiling, no repeated blocks")
     if not wrong and is_count(raw.setup.get("slots")):
