@@ -50,7 +50,9 @@ class ComparedRun:
         return self.comparison.proved
 
     def __str__(self) -> str:
-        return self.comparison.sentence(_words(self.a), _words(self.b), attacked=self.b.attacker is not None)
+        return self.comparison.sentence(
+            _describe_plan(self.a), _describe_plan(self.b), attacked=self.b.attacker is not None
+        )
 
 
 def compare(
@@ -113,9 +115,9 @@ def compare(
         raise InputError(f"{a} does not say what noise it was trained with; give sigma=S")
     if sigma_b is None:
         sigma_b = _card(b).get("sigma", sigma)
-    plan_a = _plan(a, task, sigma, n_episodes, find_device(device, workers), allow_pickle)
-    plan_b = _plan(b, task, sigma_b, n_episodes, find_device(device, workers), allow_pickle)
-    folder = RUNS / _name(plan_a, plan_b, seed) if out is None else Path(out)
+    plan_a = _make_plan(a, task, sigma, n_episodes, find_device(device, workers), allow_pickle)
+    plan_b = _make_plan(b, task, sigma_b, n_episodes, find_device(device, workers), allow_pickle)
+    folder = RUNS / _comparison_name(plan_a, plan_b, seed) if out is None else Path(out)
     if seed is None:
         # One seed of both: neither agent can contain the random numbers of the comparison.
         seed = own_seed(plan_a, plan_b)
@@ -151,17 +153,17 @@ def _card(agent: object) -> dict[str, Any]:
         return {}
 
 
-def _plan(agent: object, task: Task, sigma: float, n_episodes: int, device: str, allow_pickle: bool) -> Plan:
+def _make_plan(agent: object, task: Task, sigma: float, n_episodes: int, device: str, allow_pickle: bool) -> Plan:
     """Return the run of one agent, before its seed is known: that follows from both."""
     policy = resolve_agent(agent, task, allow_pickle=allow_pickle)
     return Plan(task=task, policy=policy, noise=Noise.of(float(sigma)), n_episodes=n_episodes, device=device)
 
 
-def _words(plan: Plan) -> str:
+def _describe_plan(plan: Plan) -> str:
     noise = f"sigma {plan.noise.sigma:g}" if plan.noise.sigma else "undefended"
     return f"{plan.policy.name}, {noise}"
 
 
-def _name(a: Plan, b: Plan, seed: int | None) -> str:
+def _comparison_name(a: Plan, b: Plan, seed: int | None) -> str:
     given = "" if seed is None else f"-seed{seed}"
     return safe_name(f"compare-{a.policy.name}-{b.policy.name}{given}-n{a.n_episodes}")

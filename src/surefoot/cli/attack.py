@@ -18,7 +18,7 @@ from surefoot.cli.options import (
     add_share,
     agent_of,
     estimate,
-    numbers,
+    numbers_type,
     parse_budgets,
     print_json,
     progress_bar,
@@ -94,7 +94,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     more = section(parser, ADVANCED)
     more.add_argument(
         "--lambda-q",
-        type=lambda text: text if text == "paper" else numbers("0,0.2,0.4")(text),
+        type=lambda text: text if text == "paper" else numbers_type("0,0.2,0.4")(text),
         metavar="LIST",
         help="thresholds on the gap between action values, below which Algorithm 1 does not attack (discrete actions), "
         "or 'paper' (default: 0 and quantiles of the agent's own gaps)",
@@ -102,7 +102,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     more.add_argument(
         "--lambda",
         dest="weights",
-        type=numbers("0.001,0.0001"),
+        type=numbers_type("0.001,0.0001"),
         metavar="LIST",
         help="continuous actions: weights of the perturbation's norm in Algorithm 2 (default: the paper's); of "
         "adaptive, shares of the steps, at the end of an episode, without budget (default: 0,0.75,0.95)",
@@ -156,7 +156,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
         found = [{"certificate": path, "what": what} for path, what in contradictions]
         print_json({**curve.summary, "compared_with": compared, "contradictions": found})
     else:
-        _show(curve)
+        _show_attack(curve)
     for path, what in contradictions:
         print(printable(f"surefoot: INCONSISTENCY with {path}: {what}; one of them is wrong"), file=sys.stderr)
     return INCONSISTENT if contradictions else 0
@@ -173,7 +173,7 @@ def _lambdas(arguments: argparse.Namespace, task: Task) -> Any:
     return arguments.lambda_q
 
 
-def _show(curve: AttackCurve) -> None:
+def _show_attack(curve: AttackCurve) -> None:
     """Print the means per budget and lambda, and the curve."""
     about = curve.summary
     defense = f"smoothed, sigma {about['sigma']:g}" if about["sigma"] else "undefended"

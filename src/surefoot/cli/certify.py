@@ -14,7 +14,7 @@ from surefoot.cli.options import (
     add_record,
     add_share,
     agent_of,
-    numbers,
+    numbers_type,
     parse_budgets,
     parse_requirement,
     parse_sigma,
@@ -128,7 +128,7 @@ def _add_advanced(parser: argparse.ArgumentParser) -> None:
         ("--thresholds", "100,150", "P(return >= x) for each of these x"),
         ("--quantiles", "0.05,0.5", "these quantiles of the return"),
     ):
-        more.add_argument(name, type=numbers(looks), metavar="LIST", help=f"also bound {bounded}, as {looks}")
+        more.add_argument(name, type=numbers_type(looks), metavar="LIST", help=f"also bound {bounded}, as {looks}")
     more.add_argument("--norm", choices=NORMS, default="l2", help="norm that the budgets bound (default: l2)")
     more.add_argument("--per-step", action="store_true", help="budgets bound every single step, not a whole episode")
     more.add_argument(
@@ -207,7 +207,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
         )
     if (run.certificate.method_selection or {}).get("stopped") == "stopped by hand":
         notes.append("Interrupted: run the same command again to continue.")
-    return _show(arguments, run, notes)
+    return _show_certificate(arguments, run, notes)
 
 
 def _query(arguments: argparse.Namespace, task: Task | None, noise: Noise, units: Units) -> Query:
@@ -272,10 +272,10 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
         command=arguments.command_line,
     )
     source = "standard input" if arguments.returns == STANDARD_INPUT else arguments.returns
-    return _show(arguments, run, [f"Returns: {taken} ({source})"])
+    return _show_certificate(arguments, run, [f"Returns: {taken} ({source})"])
 
 
-def _show(arguments: argparse.Namespace, run: CertifiedRun, notes: list[str]) -> int:
+def _show_certificate(arguments: argparse.Namespace, run: CertifiedRun, notes: list[str]) -> int:
     """Print the certificate and what belongs to it; return the exit code."""
     code = 0 if run.proved else 1
     content = run.certificate.to_json()

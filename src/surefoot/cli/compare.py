@@ -13,8 +13,6 @@ from surefoot.report.certificate_text import assumed_returns
 if TYPE_CHECKING:
     from surefoot.api.compare import ComparedRun
 
-NAME = "comparison.json"
-
 
 def add_compare(commands: Any) -> None:
     """Describe the subcommand."""
@@ -91,11 +89,11 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(run.comparison.to_json())
     else:
-        _show(run)
+        _show_comparison(run)
     return 0 if run.proved else 1
 
 
-def _show(run: ComparedRun) -> None:
+def _show_comparison(run: ComparedRun) -> None:
     """Print the claim, what it assumes, and the estimates."""
     result = run.comparison
     scoring = run.a.task.scoring
@@ -107,4 +105,4 @@ def _show(run: ComparedRun) -> None:
     print(f"\nMean returns: {means} (estimates); {counts} episodes")
     if result.stopped == "out of reach":
         print("Stopped early: more episodes of these agents would probably not prove it either.")
-    print(f"Written to: {run.directory / NAME}")
+    print(f"Written to: {run.directory / 'comparison.json'}")

@@ -281,7 +281,7 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], what: str) -> No
         raise InputError(f"{', '.join(given)} cannot be combined with {what}")
 
 
-def numbers(looks: str, count: int | None = None) -> Callable[[str], tuple[float, ...]]:
+def numbers_type(looks: str, count: int | None = None) -> Callable[[str], tuple[float, ...]]:
     """Return what reads an option's value that looks like this, ``0,0.2,0.4``; ``count`` is how many there must be."""
     return lambda text: _split(text, ",", looks, count)
 

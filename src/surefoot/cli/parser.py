@@ -20,14 +20,14 @@ STOPPING = "stopping"
 RUN = "run"
 ADVANCED = "advanced"
 SECTIONS = (AGENT, TRAINING, ATTACK, STATISTICS, STOPPING, RUN, ADVANCED)  # in the order in which --help shows them
-COLUMNS = 80
+HELP_WIDTH = 80
 
 
 class Layout(argparse.HelpFormatter):
     """Help of at most 80 columns; a text with line breaks of its own keeps them."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=26, width=min(COLUMNS, shutil.get_terminal_size().columns) - 2)
+        super().__init__(prog, max_help_position=26, width=min(HELP_WIDTH, shutil.get_terminal_size().columns) - 2)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(text, width, break_on_hyphens=False)  # names such as pong-full stay whole
@@ -81,17 +81,17 @@ def add_command(
         examples: Whole command lines.
         details: More sentences for the help of the subcommand itself.
     """
-    return _with_sections(commands.add_parser(name, help=summary, **_described(summary, usage, examples, details)))
+    return _with_sections(commands.add_parser(name, help=summary, **_parser_texts(summary, usage, examples, details)))
 
 
 def lone_command(
     prog: str, summary: str, *, usage: str, examples: Sequence[str], details: str = ""
 ) -> argparse.ArgumentParser:
     """Return the parser of a program without subcommands; the arguments are those of ``add_command``."""
-    return _with_sections(Parser(prog=prog, **_described(summary, usage, examples, details)))
+    return _with_sections(Parser(prog=prog, **_parser_texts(summary, usage, examples, details)))
 
 
-def _described(summary: str, usage: str, examples: Sequence[str], details: str) -> dict[str, Any]:
+def _parser_texts(summary: str, usage: str, examples: Sequence[str], details: str) -> dict[str, Any]:
     """Return what a parser is made with."""
     lines = ["examples:", *(f"  {example}" for example in examples)]
     return {

@@ -14,7 +14,7 @@ from surefoot.cli.options import (
     add_common,
     add_confidence,
     agent_of,
-    numbers,
+    numbers_type,
     parse_requirement,
     print_json,
     progress_bar,
@@ -85,7 +85,7 @@ def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
     add_agent(parser)
     section(parser, AGENT).add_argument(
         "--sigmas",
-        type=numbers("0.1,0.2,0.4"),
+        type=numbers_type("0.1,0.2,0.4"),
         metavar="LIST",
         help="standard deviations of the noise to compare, as 0.1,0.2,0.4 (default: those with a pretrained agent)",
     )
@@ -125,7 +125,7 @@ def run_plan(arguments: argparse.Namespace) -> None:
         }
         print_json({"schema": 1, **content})
         return
-    _show(forecasts)
+    _show_forecasts(forecasts)
     print()
     say(
         f"Estimates from {arguments.pilot_episodes:,} episodes each, at budget {arguments.require.budget:g}; "
@@ -166,7 +166,7 @@ def run_tune(arguments: argparse.Namespace) -> None:
         print_json({"schema": 1, **content})
         return
     if tuned.forecasts:
-        _show(tuned.forecasts)
+        _show_forecasts(tuned.forecasts)
         print()
     for run in tuned.runs:
         certificate = run.certificate
@@ -193,7 +193,7 @@ def _options(arguments: argparse.Namespace, command: str) -> dict[str, Any]:
     }
 
 
-def _show(forecasts: Sequence[Forecast]) -> None:
+def _show_forecasts(forecasts: Sequence[Forecast]) -> None:
     """Print what each sigma is predicted to certify."""
     has_requirement = forecasts[0].require is not None
     titles = ["sigma", "mean", "worst-case\nmean", f"expected bound\n(n = {forecasts[0].episodes:,})"]

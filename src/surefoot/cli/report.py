@@ -63,11 +63,11 @@ def run_report(arguments: argparse.Namespace) -> None:
     """Write the report."""
     folders = list(dict.fromkeys(arguments.folders))
     with untrusted(" and ".join(map(str, folders)), "run directory"):
-        written = _evidence(arguments, folders) if arguments.evidence else _written(arguments, folders)
+        written = _evidence(arguments, folders) if arguments.evidence else _write_pages(arguments, folders)
     print(f"Report: {written}")
 
 
-def _written(arguments: argparse.Namespace, folders: list[Path]) -> Path:
+def _write_pages(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     is_alone = len(folders) == 1
     # The page of one run shows the runs next to it that are about the same agent.
     if arguments.format == "html" and is_alone and arguments.out is None:

@@ -94,11 +94,11 @@ def run_verify(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(verdict.to_json())
     else:
-        _show(verdict, verbose=arguments.verbose)
+        _show_verdict(verdict, verbose=arguments.verbose)
     return EXIT_CODES[verdict.verdict]
 
 
-def _show(verdict: Verdict, *, verbose: bool) -> None:
+def _show_verdict(verdict: Verdict, *, verbose: bool) -> None:
     """Print the result, the checks, and what was not checked."""
     passed = sum(check.result == "passed" for check in verdict.checks)
     print(f"{HEADINGS[verdict.verdict]}: {verdict.run}")
