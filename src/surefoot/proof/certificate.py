@@ -145,6 +145,7 @@ class Certificate(ABC):
 
     def _with_bounds(self) -> Self:
         """Return the certificate with its bounds at every budget."""
+        # The same way as at any other budget, so that the file and ``at`` never differ.
         bounds = self._rounded_bounds(self.budgets.tolist())
         assert bounds is not None
         lower, upper = bounds
@@ -154,8 +155,10 @@ class Certificate(ABC):
         # A bound at a larger budget also holds at a smaller one: the next larger budget counts.
         for index in np.argsort(self.budgets, kind="stable"):
             if self.budgets[index] >= budget:
-                upper = None if self.upper is None else float(self.upper[index])
-                return Bounds(budget, float(self.lower[index]), upper)
+                lower = float(self.lower[index])
+                if self.upper is None:
+                    return Bounds(budget, lower, None)
+                return Bounds(budget, lower, float(self.upper[index]))
         raise InputError(
             f"this certificate lists budgets up to {format_exact(self.budgets.max())}, got {format_exact(budget)}"
         )
@@ -172,6 +175,7 @@ class Certificate(ABC):
     @property
     def statement(self) -> str:
         """The certificate as a sentence, as its file has it."""
+        # Here and below imported when it is shown: proofs do not depend on how they are described.
         from surefoot.report.certificate_text import certificate_statement
 
         return certificate_statement(self)
@@ -217,7 +221,11 @@ class Certificate(ABC):
         if self.kind is not None:
             content["kind"] = self.kind
         content |= self._own_json()
-        content |= {key: self.metadata.get(key) for key in _SETUP}
+        for key in _SETUP:
+            content[key] = self.metadata.get(key)
+        upper = None
+        if self.upper is not None:
+            upper = self.upper.tolist()
         content |= {
             "sigma": self.sigma,
             "confidence": self.confidence,
@@ -228,7 +236,7 @@ class Certificate(ABC):
             "ceiling": self.ceiling,
             "budgets": self.budgets.tolist(),
             "lower": self.lower.tolist(),
-            "upper": None if self.upper is None else self.upper.tolist(),
+            "upper": upper,
             "estimate": self.estimate,
             "estimate_sem": self.estimate_sem,
         }
@@ -244,6 +252,7 @@ class Certificate(ABC):
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Certificate:
         """Return the certificate that ``to_json`` wrote; its kind decides the subclass."""
+        # Imported here: the kinds of certificates are built on this module.
         from surefoot.proof.threats import THREATS
 
         try:
@@ -359,8 +368,12 @@ def common_fields(
     if returns.size > 1:
         squares = float(np.square(returns - mean).sum())
         standard_error = math.sqrt(squares / (returns.size - 1)) / math.sqrt(returns.size)
+    ceiling = None
+    if episodes.ceiling is not None:
+        ceiling = float(episodes.ceiling)
     return {
         "budgets": freeze_array(np.array(budgets, dtype=np.float64)),
+        # The bounds follow from the finished certificate: see _with_bounds.
         "lower": np.empty(0),
         "upper": None,
         "estimate": mean,
@@ -369,7 +382,7 @@ def common_fields(
         "n_episodes": returns.size,
         "sigma": float(episodes.sigma),
         "floor": float(episodes.floor),
-        "ceiling": None if episodes.ceiling is None else float(episodes.ceiling),
+        "ceiling": ceiling,
         "metadata": metadata,
         "record_sha256": episodes.sha256,
         "observed": (float(returns.min()), float(returns.max())),
@@ -387,11 +400,14 @@ def _read_common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that all certificates have, read from a file that may say anything."""
     budgets = _read_array(content["budgets"])
     lower = _read_array(content["lower"])
-    upper = None if content["upper"] is None else _read_array(content["upper"])
+    upper = None
+    if content["upper"] is not None:
+        upper = _read_array(content["upper"])
     if not budgets.size or budgets.size != lower.size or (upper is not None and upper.size != budgets.size):
         raise ValueError("expected one lower and one upper bound per budget")
     if budgets.size > MOST_ASKED:
         raise ValueError(f"{budgets.size} budgets, expected at most {MOST_ASKED}")
+    # Files of all kinds are read alike; what only one kind has is missing in others.
     selection = content.get("method_selection")
     return {
         "budgets": budgets,

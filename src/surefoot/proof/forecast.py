@@ -75,6 +75,7 @@ def forecast(
     def best_bound(n: float) -> float:
         return best_achievable(n, scaled_budget, alpha, pilot.floor, pilot.ceiling)
 
+    # Without a requirement there is nothing to prove, and no number of episodes that does it.
     fixed = sequential = least = None
     if require is not None:
         fixed = _smallest_n(lambda n: predicted_bound(n) >= require)
@@ -101,6 +102,7 @@ def best_achievable(n: float, scaled_budget: float, alpha: float, floor: float, 
 
     An agent that wins with a probability just above alpha^(1/n) looks as perfect in n episodes with probability alpha.
     """
+    # Returns without a ceiling have no perfect agent.
     if ceiling is None:
         return math.inf
     return floor + (ceiling - floor) * float(shift_down(alpha ** (1 / n), scaled_budget))
@@ -108,6 +110,7 @@ def best_achievable(n: float, scaled_budget: float, alpha: float, floor: float, 
 
 def _learned_sample(sample: Sample, n: float) -> Sample:
     """Return the distribution with the weight of a third of n episodes: bets learn as they go."""
+    # Never with less weight than the pilot has.
     return Sample(sample.values, sample.counts * max(1.0, n / 3 / float(sample.counts.sum())))
 
 

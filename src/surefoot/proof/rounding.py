@@ -76,7 +76,9 @@ def format_percent(confidence: float) -> str:
 
 def count_decimals(floor: float, ceiling: float | None, estimate: float) -> int:
     """Return decimals that show a thousandth of the range of the return, at least two."""
-    top = max(estimate, floor + 1) if ceiling is None else ceiling
+    top = ceiling
+    if top is None:
+        top = max(estimate, floor + 1)
     spread = top - floor
     if not 0 < spread < math.inf:
         return 2

@@ -67,21 +67,26 @@ class SharedBudgetCertificate(Certificate):
         # T5: whatever the attacker does with its budget, relative entropy bounds how far the mean can move.
         above_floor, below_ceiling = self.source
         costs = [entropy_cost(budget, self.sigma, self.n_shared_episodes) for budget in budgets]
-        lower = self.floor + np.array([above_floor.at(cost) for cost in costs])
+        lower = self.floor + np.array(list(map(above_floor.at, costs)))
         if self.ceiling is None or below_ceiling is None:
             return lower, None
-        return lower, self.ceiling - np.array([below_ceiling.at(cost) for cost in costs])
+        # The mirror image: how far below the ceiling the mean remains.
+        return lower, self.ceiling - np.array(list(map(below_ceiling.at, costs)))
 
     @property
     def scope(self) -> str:
         """What the budget bounds, in words."""
-        which = "one episode" if self.n_shared_episodes == 1 else f"{self.n_shared_episodes} episodes together"
+        which = "one episode"
+        if self.n_shared_episodes != 1:
+            which = f"{self.n_shared_episodes} episodes together"
         return f"total {{norm}} norm of the perturbations of {which}, root mean square over attacks"
 
     @property
     def attack_clause(self) -> str:
         """Which attacks the bounds hold against."""
-        which = "an episode" if self.n_shared_episodes == 1 else f"{self.n_shared_episodes} episodes together"
+        which = "an episode"
+        if self.n_shared_episodes != 1:
+            which = f"{self.n_shared_episodes} episodes together"
         return (
             f"whose squared perturbations of the observations of {which} sum to at most the square of budgets[i] in "
             "expectation"
@@ -119,9 +124,13 @@ class SharedBudget:
         # The budgets are known before the returns: bets may be planned for them.
         costs = [entropy_cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]
         source = _prove_shared_bounds(episodes, 1 - query.confidence, method, costs)
+        pilot = 0
+        if isinstance(source[0], TiltedBound):
+            # Both sides have the same pilot: its size depends on the number of episodes alone.
+            pilot = source[0].pilot
         made = SharedBudgetCertificate(
             n_shared_episodes=_checked_count(self.episodes),
-            pilot=source[0].pilot if isinstance(source[0], TiltedBound) else 0,
+            pilot=pilot,
             method=method,
             source=source,
             **fields,
@@ -157,6 +166,7 @@ def _prove_shared_bounds(episodes: Episodes, alpha: float, method: str, costs: S
 
 
 def _checked_count(episodes: int) -> int:
+    # True and False are integers of Python.
     if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 1:
         raise InputError(f"n_shared_episodes must be a whole number of episodes, at least 1, got {episodes}")
     return int(episodes)

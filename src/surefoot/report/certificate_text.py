@@ -76,6 +76,7 @@ def describe_briefly(certificate: Certificate) -> str:
     agent = certificate.metadata.get("agent") or certificate.metadata.get("task") or "given returns"
     rows = bounds_table(certificate).rows
     shown = rows
+    # The first, the middle and the last show how the bound falls.
     if len(rows) > 3:
         shown = [rows[0], rows[len(rows) // 2], rows[-1]]
     bounds = "".join(f"\n  budget {row.budget}: {row.lower} to {row.upper}" for row in shown)
@@ -94,8 +95,10 @@ def as_html(certificate: Certificate) -> str:
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
         lines.append(f"<tr>{cells}</tr>")
     sentence = f"<p>{escape(headline(certificate))}</p>"
-    remarks = [f"<p>{escape(line)}</p>" for line in (*requested_lines(certificate), *notes(certificate))]
-    return f"{sentence}<table>{''.join(lines)}</table>{''.join(remarks)}"
+    remarks = ""
+    for line in (*requested_lines(certificate), *notes(certificate)):
+        remarks += f"<p>{escape(line)}</p>"
+    return f"{sentence}<table>{''.join(lines)}</table>{remarks}"
 
 
 def as_frame(certificate: Certificate) -> DataFrame:
@@ -288,6 +291,7 @@ def _attacked_part(certificate: Certificate) -> str:
     """Return what of an observation may be attacked, where that is not all of it: nothing is proved about the rest."""
     features = certificate.metadata.get("features") or ()
     noisy = sum(sigma > 0 for sigma in features)
+    # Without a list of features all have the same noise.
     if noisy == len(features):
         return ""
     return f" on the {noisy:,} of {len(features):,} features that have noise"

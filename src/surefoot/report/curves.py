@@ -78,6 +78,7 @@ def other_methods(run: FinishedRun, grid: Sequence[float]) -> dict[str, BoundCur
     """Return what the other methods make of the same episodes, for comparison only."""
     if not run.records or len(run.records[0]) > MOST_COMPARED:
         return {}
+    # Of "auto" the method that it selected would only repeat the certificate's own curve.
     used = {run.proved.method, (run.proved.method_selection or {}).get("method")}
     found: dict[str, BoundCurve] = {}
     for method in COMPARED:
@@ -157,6 +158,7 @@ def _certify_like(stated: Certificate, episodes: Episodes, method: str, spacing:
     try:
         return certify(episodes, stated.budgets.tolist(), stated.confidence, method, spacing)
     except InputError:
+        # A method that these episodes do not allow, such as one that needs a ceiling, is not compared.
         return None
 
 

@@ -26,7 +26,9 @@ def histogram_data(group: Group) -> dict[str, Any] | None:
     distributions = _distributions(group)
     if not distributions:
         return None
-    low, high, whole = _shown_range(group, [returns for _, returns, _ in distributions])
+    together = np.concatenate([returns for _, returns, _ in distributions])
+    low, high, whole = _shown_range(group, together)
+    # The same bins for all of them, so that their bars can be compared.
     edges = bin_edges(low, high, whole)
     items = []
     for label, returns, digits in distributions:
@@ -67,12 +69,11 @@ def bin_edges(low: float, high: float, whole: bool) -> NDArray[np.float64]:
     return edges
 
 
-def _shown_range(group: Group, returns: Sequence[NDArray[np.float64]]) -> tuple[float, float, bool]:
+def _shown_range(group: Group, together: NDArray[np.float64]) -> tuple[float, float, bool]:
     """Return the range to show, and whether it is one of whole numbers.
 
     Floor and ceiling of the return are in it, unless the returns would then crowd in a corner.
     """
-    together = np.concatenate(returns)
     least = float(together.min())
     greatest = float(together.max())
     whole = bool((together == np.round(together)).all())
@@ -94,8 +95,10 @@ def _distributions(group: Group) -> list[tuple[str, NDArray[np.float64], int]]:
     found = []
     for entry in group.certified:
         name = "without attack" if len(group.entries) == 1 else f"{entry.label}, without attack"
-        found += [(name, record.returns, entry.run.digits) for record in entry.run.records]
+        for record in entry.run.records:
+            found.append((name, record.returns, entry.run.digits))
     for entry in group.attacked:
+        # Runs without episode data have no records at all.
         for budget, record in zip(entry.run.measured["budgets"], entry.run.records, strict=False):
             found.append((f"{entry.label}, budget {format_exact(budget)}", record.returns, entry.run.digits))
     return found

@@ -25,7 +25,7 @@ ATTACK_HEADS = ("attack budget", "mean ± standard error", "lambda", "mean budge
 def title_of(groups: Sequence[Group]) -> str:
     """Return the title of the page."""
     runs = _all_runs(groups)
-    certified = _certified_runs(groups)
+    certified = certified_runs(groups)
     if len(certified) > 1:
         return f"{len(certified)} certificates compared"
     if certified and certified[0].identity.get("agent"):
@@ -40,21 +40,26 @@ def title_of(groups: Sequence[Group]) -> str:
 
 def opening_sentences(groups: Sequence[Group]) -> list[str]:
     """Return the sentences at the top: first what is proved, then what was measured."""
-    proved = [headline(run.proved, run.required, run.baseline) for run in _certified_runs(groups)]
+    proved = []
+    for run in certified_runs(groups):
+        proved.append(headline(run.proved, run.required, run.baseline))
     if len(proved) > 1:
         # A reader who picks the best of several certificates relies on all of them.
         proved = [
             f"Each of the {len(proved)} certificates holds with its own confidence. If you rely on several of them, "
             "their error probabilities add up."
         ]
-    measured = [attack_sentence(entry.run) for group in groups for entry in group.attacked]
+    measured = []
+    for group in groups:
+        for entry in group.attacked:
+            measured.append(attack_sentence(entry.run))
     return [*proved, *measured]
 
 
 def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
     """Return the one number that a page is about, and of what it is; None for a page about several runs."""
     runs = _all_runs(groups)
-    certified = _certified_runs(groups)
+    certified = certified_runs(groups)
     if len(certified) == 1:
         run = certified[0]
         what = "certified"
@@ -71,16 +76,24 @@ def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
 
 
 def _all_runs(groups: Sequence[Group]) -> list[FinishedRun]:
-    return [run for group in groups for run in group.runs]
+    runs = []
+    for group in groups:
+        runs += group.runs
+    return runs
 
 
-def _certified_runs(groups: Sequence[Group]) -> list[FinishedRun]:
-    return [entry.run for group in groups for entry in group.certified]
+def certified_runs(groups: Sequence[Group]) -> list[FinishedRun]:
+    """Return the runs that have a certificate."""
+    runs = []
+    for group in groups:
+        for entry in group.certified:
+            runs.append(entry.run)
+    return runs
 
 
 def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
     """Return the title of the curves and how to read their lines and marks."""
-    certified = _certified_runs(groups)
+    certified = certified_runs(groups)
     has_baseline = any(run.baseline is not None for run in _all_runs(groups))
     words = []
     title = "Measured attacks"
@@ -100,15 +113,19 @@ def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
 
 def budget_meanings(groups: Sequence[Group]) -> list[str]:
     """Return what the budgets of the page bound, one text per threat."""
-    meanings = [run.proved.scope.format(norm=norm_of(run.proved)) for run in _certified_runs(groups)]
+    meanings = []
+    for run in certified_runs(groups):
+        meanings.append(run.proved.scope.format(norm=norm_of(run.proved)))
     if any(group.attacked for group in groups):
         meanings.append(ATTACK_SCOPE)
+    # Each once, in the order of the runs.
     return list(dict.fromkeys(meanings))
 
 
 def budget_examples(groups: Sequence[Group]) -> str:
     """Return what the headline's budget, or an attack's largest, is in the units of the observations."""
     run = [*groups[0].certified, *groups[0].attacked][0].run
+    # Attacks are measured with one sigma, in l2, over whole episodes.
     sigma: Any = run.sigma
     norm = "l2"
     per_step = False
@@ -141,7 +158,7 @@ def budget_examples(groups: Sequence[Group]) -> str:
 
 def excluded_threat(groups: Sequence[Group]) -> str:
     """Return the threat that a page about whole episodes must exclude; empty where a budget per step is certified."""
-    if any(run.proved.kind == "per-step" for run in _certified_runs(groups)):
+    if any(run.proved.kind == "per-step" for run in certified_runs(groups)):
         return ""
     return ", or with a budget for each single step"
 
@@ -203,7 +220,10 @@ def budget_used(attack: Mapping[str, Any]) -> list[float]:
 def attack_notes(attack: Mapping[str, Any]) -> list[str]:
     """Return the warnings about an attack that hardly attacked, and what to try."""
     notes = []
-    idle = [one for row in attack["did_not_attack"] for one in row]
+    # A row for every budget, in it a value for every lambda.
+    idle: list[bool] = []
+    for row in attack["did_not_attack"]:
+        idle += row
     if any(idle):
         notes.append("* did not attack: used less than 1% of its budget.")
     budgets = attack["budgets"]
