@@ -229,7 +229,7 @@ BAD = {
     "--max-episodes 1000": "--max-episodes needs a reason to stop",
     "--tol-budget 0.4": "--tol-budget is the budget of --tol",
     "--tol 1 --method dkw": "certified by --method sequential, got dkw",
-    "--tol 1 --tol-budget 0.2 --require 100@0.4": "about different budgets",
+    "--tol 1 --tol-budget 0.2 --require 100@0.4": "--tol-budget is 0.2 and --require has the budget 0.4",
     "--require 100": "must look like 150@0.4",
     "--require nan@0.4": "a finite mean and a budget >= 0",
     "--tol -1": "tolerance must be a number > 0",

@@ -105,14 +105,14 @@ def test_planted_a_planner_that_peeks(monkeypatch):
         everything = first if first.base is None else first.base
         return honest(everything[::-1][: first.size], n, radii, alpha, floor, ceiling, declared=declared)
 
-    honest = plan_again.select
+    honest = plan_again.select_method
     found = 0
     for law in MORE_LAWS:
         for seed in range(8):
             returns, claim, _ = chosen(law, 1_000, GRID, seed=seed)
             where = (1_000, np.array(GRID), 0.05, law.floor, law.ceiling)
             peeked = peeking(returns[: selection_size(1_000)], *where).to_json()
-            monkeypatch.setattr(plan_again, "select", peeking)
+            monkeypatch.setattr(plan_again, "select_method", peeking)
             if peeked != peeking(returns[: selection_size(1_000)].copy(), *where).to_json():
                 assert check_choice(returns, claim, peeked) != []
                 found += 1

@@ -409,7 +409,7 @@ def seen_is_all(returns, radii, alpha, floor, ceiling, *, declared):
 
 @pytest.mark.parametrize("n", [1_000, 10_000])
 def test_planted_a_pilot_taken_for_the_whole_distribution(n, monkeypatch):
-    monkeypatch.setattr(regret, "choose", seen_is_all)
+    monkeypatch.setattr(regret, "choose_method", seen_is_all)
     for name in NEARLY_PERFECT:
         assert short_of_the_best(name, n, SOURCES[name].single[1:2])
 
