@@ -17,7 +17,7 @@ import numpy as np
 from surefoot.episodes import Episodes
 from surefoot.files import write_json
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.planning.proposals import plug_in
+from surefoot.proof.planning.proposals import plug_in_means
 from surefoot.proof.query import certify
 
 HERE = Path(__file__).resolve().parent
@@ -44,7 +44,7 @@ def one_budget(sigma: float, budget: float, orders: int) -> dict[str, Any]:
 def grid(sigma: float, orders: int) -> dict[str, Any]:
     """Return by what factor distances to the plug-in grow when eleven budgets are certified at once."""
     records = [shuffled(sigma, order) for order in range(orders)]
-    plain = plug_in(Sample.of(records[0].returns), np.array(GRID) / sigma, 0.0)
+    plain = plug_in_means(Sample.of(records[0].returns), np.array(GRID) / sigma, 0.0)
     together = np.mean([certify(record, GRID).lower for record in records], axis=0)
     alone = np.mean([[certify(record, [budget]).lower[0] for budget in GRID] for record in records], axis=0)
     factors = (plain - together) / (plain - alone)

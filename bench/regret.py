@@ -30,8 +30,8 @@ from surefoot.episodes import Episodes
 from surefoot.files import write_json
 from surefoot.proof.bounds import bands as cdf
 from surefoot.proof.bounds.from_band import mean_lower
-from surefoot.proof.planning.auto import Choice, choose
-from surefoot.proof.planning.bettors import PLANNER
+from surefoot.proof.planning.auto import MethodChoice, choose_method
+from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.strategies import worst_means
 
 Floats = NDArray[np.float64]
@@ -139,12 +139,12 @@ def synthetic() -> tuple[Source, ...]:
     )
 
 
-def lower_of(choice: Choice, returns: Floats, radii: Floats, floor: float) -> Floats:
+def lower_of(choice: MethodChoice, returns: Floats, radii: Floats, floor: float) -> Floats:
     """Return the lower bounds after a choice that is not `betting`, as `certify` computes them."""
     rest = returns[choice.pilot :]
     if choice.method == "band":
         return np.maximum(mean_lower(cdf.tail_tight(rest, ALPHA), floor, radii), floor)
-    band = cdf.spread_thresholds(rest, choice.points, choice.reach, choice.stay)
+    band = cdf.spread_thresholds(rest, choice.points, choice.survival_alphas, choice.cdf_alphas)
     return np.maximum(mean_lower(band, floor, radii), floor)
 
 
@@ -169,7 +169,7 @@ def compared(source: Source, asked: tuple[float, ...], n: int, draws: int) -> li
     for seed in range(draws):
         returns = source.draw(np.random.default_rng([seed, n]), n)
         found = singles(returns, radii, source.floor, source.ceiling, source.binary, source.spacing)
-        choice = choose(returns, radii, ALPHA, source.floor, source.ceiling, declared=source.declared)
+        choice = choose_method(returns, radii, ALPHA, source.floor, source.ceiling, declared=source.declared)
         chosen[choice.method] += 1
         same = choice.method == "betting"  # which has the same pilot episodes without a choice
         ours.append((found["betting"] if same else lower_of(choice, returns, radii, source.floor)) - source.floor)
@@ -236,7 +236,7 @@ def main() -> None:
     lines = summary(rows)
     print(json.dumps(lines, indent=1))
     draws = {**before["draws"], **{str(n): given.draws or DRAWS[n] for n in given.sizes}}
-    planner = {**before["planner"], **{str(n): PLANNER for n in given.sizes}}
+    planner = {**before["planner"], **{str(n): PLANNER_VERSION for n in given.sizes}}
     write_json(given.out, {"schema": 1, "draws": draws, "planner": planner, "summary": lines, "cells": rows})
 
 

@@ -21,7 +21,7 @@ from study.attack_cells import attack_on
 from study.numbers import DATA
 from surefoot.episodes import Episodes
 from surefoot.files import read_arrays, read_json, write_arrays, write_json
-from surefoot.report.sentences import IDLE
+from surefoot.report.sentences import IDLE_SHARE
 from surefoot.runs.attacked import summary
 from surefoot.runs.folder import configuration_name
 
@@ -65,7 +65,7 @@ def joined(before: dict[str, Any], old: Arrays, after: dict[str, Any], new: Arra
         "largest_spent": max(float(found.max()) for name, found in arrays.items() if name.endswith(".spent")),
         "mean_spent": used,
         "did_not_attack": [
-            [budget > 0 and one < IDLE * budget for one in row] for budget, row in zip(budgets, used, strict=True)
+            [budget > 0 and one < IDLE_SHARE * budget for one in row] for budget, row in zip(budgets, used, strict=True)
         ],
         "spending": [
             _spending(budget, margins[best], arrays, (after, new), (before, old))

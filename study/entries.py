@@ -21,7 +21,7 @@ from surefoot.play.plan import resolve_device
 from surefoot.play.tasks import TASKS
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
-from surefoot.report.sentences import IDLE
+from surefoot.report.sentences import IDLE_SHARE
 
 ENTRIES = DATA.parents[1] / "records"
 NAME, STATED = "entry.json", ("by", "source", "license", "remembers")
@@ -131,7 +131,7 @@ def used_budget(attack: Mapping[str, Any]) -> list[bool]:
     """Return whether an attack used its budgets where its mean is the lowest; otherwise that is a mean without one."""
     places = [attack["lambdas"].index(lambda_) for lambda_ in attack["curve_lambda"]]
     used = [spent[place] for spent, place in zip(attack["mean_spent"], places, strict=True)]
-    return [share >= IDLE * budget for share, budget in zip(used, attack["budgets"], strict=True)]
+    return [share >= IDLE_SHARE * budget for share, budget in zip(used, attack["budgets"], strict=True)]
 
 
 def row(entry: Entry, budgets: Sequence[float]) -> dict[str, Any]:

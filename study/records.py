@@ -36,7 +36,7 @@ from surefoot.play.tasks import TASKS
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.from_band import mean_upper
 from surefoot.proof.forecast import best_achievable
-from surefoot.proof.inconsistency import FALSE_ALARM
+from surefoot.proof.inconsistency import INCONSISTENCY_ALPHA
 from surefoot.proof.query import certify
 from surefoot.provenance import sha256
 from surefoot.runs.folder import configuration_name
@@ -191,7 +191,7 @@ def _attacked(agent: Agent, method: str, rows: list[dict[str, Any]]) -> Iterator
         bound = own["auto"][own["budgets"].index(budget)]
         names = [configuration_name(budget, one) for one in (None, *found["lambdas"])]
         returns = [cells[f"{name}.returns"] for name in names if f"{name}.returns" in cells]
-        least = min(float(mean_upper(tail_tight(one, FALSE_ALARM), ceiling, 0.0)) for one in returns)
+        least = min(float(mean_upper(tail_tight(one, INCONSISTENCY_ALPHA), ceiling, 0.0)) for one in returns)
         assert least >= bound, f"{agent.name} at {budget}: attacked mean at most {least}, certified {bound}"
         yield {
             "agent": agent.name,

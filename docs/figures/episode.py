@@ -28,7 +28,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task
 from surefoot.proof.rounding import format_lower
 from surefoot.runs.attacked import AttackGrid
-from surefoot.runs.taped_episode import NAME, record_replay
+from surefoot.runs.taped_episode import REPLAY_FILE, record_replay
 
 HERE = Path(__file__).resolve().parent
 TAPE = HERE / "episode.json"
@@ -53,7 +53,7 @@ def record() -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             failure = record_replay(base, grid.plan(BUDGET, 0.0), Path(folder))
             assert failure is None, failure
-            arrays = read_arrays(Path(folder) / NAME)
+            arrays = read_arrays(Path(folder) / REPLAY_FILE)
         tape["agents"][role] = {
             "agent": name,
             "agent_sha256": card["sha256"],

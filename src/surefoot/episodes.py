@@ -24,7 +24,7 @@ from surefoot.errors import InputError
 from surefoot.files import extremes, is_count, read_npz, untrusted, write_npz
 from surefoot.noise import Noise
 
-SCHEMA = 1
+EPISODES_SCHEMA = 1
 # The arrays of a record by their names in files, which are hashed, and as attributes.
 ATTRIBUTES = {
     "returns": "returns",
@@ -267,7 +267,7 @@ class Episodes:
 
     def save(self, path: str | Path) -> None:
         """Write the record as one ``.npz`` (no pickle), whole or not at all."""
-        header = {"schema": SCHEMA, **self.setup}
+        header = {"schema": EPISODES_SCHEMA, **self.setup}
         if self.processors:
             header["processors"] = self.processors
         write_npz(Path(path), header, self._named_arrays())
@@ -277,8 +277,8 @@ class Episodes:
         """Read a record that ``save`` wrote."""
         header, arrays = read_npz(Path(path), "record of episodes", "returns")
         schema = header.pop("schema")
-        if schema != SCHEMA:
-            raise InputError(f"{path} has schema {schema}, this version reads {SCHEMA}")
+        if schema != EPISODES_SCHEMA:
+            raise InputError(f"{path} has schema {schema}, this version reads {EPISODES_SCHEMA}")
         try:
             sigma = header.pop("sigma")
             floor = header.pop("floor")

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 
-PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "stable-baselines3")  # whose versions shape a result
+VERSIONED_PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "stable-baselines3")  # whose versions shape a result
 
 
 def checkout() -> Path | None:
@@ -26,7 +26,7 @@ def versions() -> dict[str, str]:
     # The package is loaded before any of its modules, so it need not be imported.
     own = sys.modules["surefoot"].__version__
     found = {"surefoot": own, "python": platform.python_version()}
-    for package in PACKAGES:
+    for package in VERSIONED_PACKAGES:
         with suppress(PackageNotFoundError):
             found[package] = version(package)
     return found

@@ -12,7 +12,7 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
-from surefoot.proof.comparison import Contest
+from surefoot.proof.comparison import ComparisonMonitor
 from surefoot.runs.compared import compared_run
 from toys import constant, geometric, pay_steps, toy_task
 
@@ -36,7 +36,8 @@ def test_a_better_agent_is_proved_better_and_the_other_way_round_is_not(capsys):
     a, b = (Episodes.load(f"run/{side}/episodes.npz") for side in "AB")
     assert made["proved"] is True
     assert made["n_episodes"] == [len(a), len(b)] == [500, 500]
-    again = Contest(budget=0.2, sigma=0.2, confidence=0.95, limits=(0.0, 200.0)).result(a.returns, b.returns, "proved")
+    monitor = ComparisonMonitor(budget=0.2, sigma=0.2, confidence=0.95, limits=(0.0, 200.0))
+    again = monitor.result(a.returns, b.returns, "proved")
     assert (made["lower"], made["upper"]) == (again.lower, again.upper)
     assert a.returns.mean() > made["lower"] > made["upper"] > b.returns.mean()
     assert compare(BAD, GOOD, "--budget", 0.2, "--json") == 2
@@ -94,7 +95,7 @@ def plan(chance, n_episodes=20_000):
 
 
 def contest():
-    return Contest(budget=0.25, sigma=0.5, confidence=0.9, limits=(0.0, 10.0))
+    return ComparisonMonitor(budget=0.25, sigma=0.5, confidence=0.9, limits=(0.0, 10.0))
 
 
 def test_workers_and_interruptions_change_nothing():
@@ -118,6 +119,6 @@ def test_another_claim_is_not_made_about_returns_that_were_seen():
     few = [plan(chance, n_episodes=200) for chance in (0.1, 0.3)]
     compared_run(*few, contest(), Path("claimed"))
     for changed in ({"budget": 0.2}, {"confidence": 0.8}):
-        other = Contest(**{"budget": 0.25, "sigma": 0.5, "confidence": 0.9, "limits": (0.0, 10.0), **changed})
+        other = ComparisonMonitor(**{"budget": 0.25, "sigma": 0.5, "confidence": 0.9, "limits": (0.0, 10.0), **changed})
         with pytest.raises(InputError, match="another setup"):
             compared_run(*few, other, Path("claimed"))

@@ -114,7 +114,7 @@ def test_tuning_certifies_the_sigma_that_is_predicted_best_and_no_other(monkeypa
         "surefoot.api.plan._forecast_pilot",
         lambda pilot, *_: {0.2: "worse", 0.4: "best", 0.8: "bad"}[pilot.noise.sigma],
     )
-    monkeypatch.setattr("surefoot.api.plan.best", lambda found: found[1])
+    monkeypatch.setattr("surefoot.api.plan.best_forecast", lambda found: found[1])
     monkeypatch.setattr("surefoot.api.plan.certified_run", certified)
     call = "tune cartpole-1 --budget 0.3 --sigmas 0.2,0.4,0.8 --episodes 70 --pilot-episodes 7 --confidence 0.9"
     assert cli.main([*call.split(), "--seed", "5", "--workers", "1", "--out", "there", "--quiet"]) == 2

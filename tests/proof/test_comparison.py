@@ -5,7 +5,7 @@ import pytest
 
 from laws import LAWS, atoms, too_many
 from surefoot.errors import InputError
-from surefoot.proof.comparison import Comparison, Contest
+from surefoot.proof.comparison import Comparison, ComparisonMonitor
 from surefoot.proof.planning.strategies import Bets
 
 SIGMA, BUDGET, LOOKS = 0.2, 0.2, (100, 200, 400)
@@ -14,7 +14,7 @@ RUNS, CONFIDENCE = 60, 0.8
 
 def contest(law, confidence=CONFIDENCE, **given):
     limits = (law.floor, law.ceiling)
-    return Contest(**{"budget": BUDGET, "sigma": SIGMA, "confidence": confidence, "limits": limits, **given})
+    return ComparisonMonitor(**{"budget": BUDGET, "sigma": SIGMA, "confidence": confidence, "limits": limits, **given})
 
 
 def as_bad(law):
@@ -42,7 +42,7 @@ def test_planted_errors_are_noticed_by_that_test(planted, monkeypatch):
     law, rng = LAWS[0], np.random.default_rng(11)
     given = {"budget": 0.0} if planted == "budget forgotten" else {}
     if planted == "no bound for B":
-        real = Contest.result
+        real = ComparisonMonitor.result
 
         def careless(self, a, b, stopped):
             made = real(self, a, b, stopped)
@@ -50,7 +50,7 @@ def test_planted_errors_are_noticed_by_that_test(planted, monkeypatch):
             object.__setattr__(made, "lower", float(a.mean()) - law.worst_mean(0.0) + law.worst_mean(BUDGET / SIGMA))
             return made
 
-        monkeypatch.setattr(Contest, "result", careless)
+        monkeypatch.setattr(ComparisonMonitor, "result", careless)
     wrong = sum(claims(law, contest(law, **given), rng) for _ in range(RUNS))
     assert too_many(wrong, RUNS, 1 - CONFIDENCE)
 
@@ -72,7 +72,7 @@ def test_bounds_move_with_the_returns():
     rng, law = np.random.default_rng(3), LAWS[0]
     a, b = law.draw(rng, (700,)), as_bad(law).draw(rng, (700,))
     made, moved = (
-        Contest(budget=BUDGET, sigma=SIGMA, confidence=0.9, limits=(law.floor + by, law.ceiling + by)).result(
+        ComparisonMonitor(budget=BUDGET, sigma=SIGMA, confidence=0.9, limits=(law.floor + by, law.ceiling + by)).result(
             a + by, b + by, "all played"
         )
         for by in (0.0, -50.0)

@@ -13,9 +13,9 @@ from scipy import stats
 
 from laws import FALSE_ALARM, MORE_LAWS, atoms
 from surefoot.episodes import Episodes
-from surefoot.proof.bounds.betting import Capital, Round
+from surefoot.proof.bounds.betting import BetRound, Capital
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.planning.proposals import propose
+from surefoot.proof.planning.proposals import propose_scores
 from surefoot.proof.planning.stakes import Aim, choose_proposal
 from surefoot.proof.planning.strategies import Bets
 from surefoot.proof.query import certify
@@ -173,12 +173,12 @@ def test_planted_scores_from_the_whole_sample_gain_against_the_truth(radius):
     total = 0.0
     for wins in range(COINS + 1):
         x = Sample.of([0.0] * (COINS - wins) + [1.0] * wins)
-        proposals = propose(x, COINS, scaled_budget=radius, floor=0.0)
+        proposals = propose_scores(x, COINS, scaled_budget=radius, floor=0.0)
         proposal, choice = choose_proposal(proposals, x, Aim(ALPHA, COINS, worst))
         capital = 0.0
         if proposal is not None:
             score = proposal.score
-            played = Round(Sample(score(x.values), x.counts), choice.stake, score.lowest)
+            played = BetRound(Sample(score(x.values), x.counts), choice.stake, score.lowest)
             capital = Capital([played]).log_capital(min(worst, played.highest_claim))[0]
         total += stats.binom.pmf(wins, COINS, p) * np.exp(capital)
     assert total > 1.02

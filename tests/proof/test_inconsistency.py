@@ -10,7 +10,7 @@ import pytest
 from surefoot import certify
 from surefoot.episodes import Episodes
 from surefoot.proof.bounds.gaussian_shift import shift_down
-from surefoot.proof.inconsistency import FALSE_ALARM, inconsistencies
+from surefoot.proof.inconsistency import INCONSISTENCY_ALPHA, inconsistencies
 
 
 def attacked_record(returns, budget, sigma=0.2, **more):
@@ -77,7 +77,7 @@ def test_honest_pairs_raise_no_alarm():
     document = certificate_of((rng.random(10_000) < 0.9).astype(float))
     records = [attacked_record(rng.random(500) < worst, 0.2) for _ in range(200)]
     assert inconsistencies(document, records) == []
-    assert FALSE_ALARM == 1e-6
+    assert INCONSISTENCY_ALPHA == 1e-6
 
 
 def test_agents_without_a_hash_are_not_compared_by_their_names():

@@ -25,7 +25,7 @@ from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.proof.bounds import step_means as bounds
-from surefoot.proof.bounds.step_means import kept, step_means
+from surefoot.proof.bounds.step_means import shifted_step_sum, step_means
 from surefoot.verification.recompute.step_budget import recompute_per_step
 from surefoot.verification.verify import verify
 from toys import fixed, gate, geometric, pay_first_choice, pay_steps, shifted, too_few, toy_task
@@ -60,7 +60,7 @@ def test_limits_lie_below_the_means_and_fall_with_the_radius(means, n):
     limits = step_means(np.array(means) * n, n, 0.05)
     assert np.all((limits >= 0) & (limits <= np.array(means)))
     assert np.all(limits <= step_means(np.array(means) * n, n, 0.3))
-    sums = [kept(limits, radius) for radius in (0.0, 0.1, 1.0, 10.0)]
+    sums = [shifted_step_sum(limits, radius) for radius in (0.0, 0.1, 1.0, 10.0)]
     assert sums == sorted(sums, reverse=True)
     assert sums[0] == pytest.approx(limits.sum())
 
@@ -68,7 +68,7 @@ def test_limits_lie_below_the_means_and_fall_with_the_radius(means, n):
 def test_the_shift_grows_with_the_root_of_time():
     p = np.array([0.9, 0.8, 0.7])
     expected = sum(shifted(p[t], 0.3 * math.sqrt(t + 1)) for t in range(3))
-    assert kept(p, 0.3) == pytest.approx(expected, rel=1e-12)
+    assert shifted_step_sum(p, 0.3) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_wrong_calls(tmp_path, monkeypatch, capsys):
     more = ("--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0", "--per-step")
     unknown, known = (["certify", "--env", name, *more] for name in (waiting_env.ID, "CartPole-v1"))
     for wrong, match in (
-        (returns, "run them with per_step=True"),
+        (returns, "run them with --per-step"),
         ([*task, "--shared-episodes", "2"], "a budget per step is not shared"),
         ([*task, "--method", "dkw"], "has only one method, got 'dkw'; omit the method"),
         ([*task, "--reward-range", "0,1"], "--reward-range cannot be combined with a task"),

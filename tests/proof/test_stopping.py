@@ -19,7 +19,7 @@ from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.forecast import best_achievable, forecast
-from surefoot.proof.planning.proposals import plug_in
+from surefoot.proof.planning.proposals import plug_in_means
 from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import certified_run
@@ -144,7 +144,7 @@ def test_what_cannot_be_proved_is_refuted():
 def test_close_enough_and_all_played():
     near, why = watched("near", StoppingRule(budget=0.5, tolerance=0.5))
     assert why == "close enough"
-    estimate = plug_in(Sample.of(Episodes.load("near/episodes.npz").returns), np.array([1.0]), 0.0)[0]
+    estimate = plug_in_means(Sample.of(Episodes.load("near/episodes.npz").returns), np.array([1.0]), 0.0)[0]
     assert estimate - 0.5 - 1e-6 <= near.at(0.5).lower < 3.45
     short, why = watched("short", StoppingRule(budget=0.5, tolerance=1e-6), most=300)
     assert (short.n_episodes, why) == (300, "all played")
@@ -229,7 +229,7 @@ BAD = {
     "--max-episodes 1000": "--max-episodes needs a reason to stop",
     "--tol-budget 0.4": "--tol-budget is the budget of --tol",
     "--tol 1 --method dkw": "certified by --method sequential, got dkw",
-    "--tol 1 --tol-budget 0.2 --require 100@0.4": "about different budgets",
+    "--tol 1 --tol-budget 0.2 --require 100@0.4": "--tol-budget is 0.2 and --require has the budget 0.4",
     "--require 100": "must look like 150@0.4",
     "--require nan@0.4": "a finite mean and a budget >= 0",
     "--tol -1": "tolerance must be a number > 0",

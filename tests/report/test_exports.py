@@ -15,7 +15,7 @@ from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.files import read_json, write_json
 from surefoot.proof.rounding import format_lower, format_upper
-from surefoot.report.evidence import statement
+from surefoot.report.evidence import evidence_statement
 from surefoot.report.exports import as_csv, as_latex, as_markdown
 from surefoot.runs.read import read_run
 
@@ -118,7 +118,7 @@ def test_the_statement_is_over_the_agents_hash_and_holds_the_certificate(played)
 def test_another_agent_has_another_subject(played):
     run = read_run(played)
     run.identity["agent_sha256"] = "0" * 64
-    (agent, *_) = statement(run, run.certificate, {})["subject"]
+    (agent, *_) = evidence_statement(run, run.certificate, {})["subject"]
     assert agent["digest"]["sha256"] == "0" * 64 != zoo.load(AGENT).sha256
 
 

@@ -13,7 +13,7 @@ from surefoot.episodes import Baseline, Episodes
 from surefoot.proof.query import Norm, Query
 from surefoot.proof.shared_budget import SharedBudget
 from surefoot.proof.step_budget import StepBudget
-from surefoot.report.certificate_text import COLUMNS, describe
+from surefoot.report.certificate_text import TEXT_WIDTH, describe
 
 GOLDEN = Path(__file__).parent / "golden"
 RETURNS = np.tile([200.0, 180.0, 150.0], 300)
@@ -110,7 +110,7 @@ def printed(name):
 def test_a_certificate_is_printed_as_in_its_file(name):
     text = printed(name)
     assert text == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
-    assert max(map(len, text.split("\n\n---\n\n")[0].splitlines())) <= COLUMNS
+    assert max(map(len, text.split("\n\n---\n\n")[0].splitlines())) <= TEXT_WIDTH
 
 
 def test_every_file_has_its_certificate():

@@ -18,7 +18,7 @@ from surefoot.proof.rounding import format_lower, format_upper
 from surefoot.report import curves, page
 from surefoot.report.charts import chart_data, color_runs, find_inconsistencies, group_runs, label_runs
 from surefoot.report.curves import grid_of, other_methods, own_curve, perfect_curve
-from surefoot.report.histograms import MOST_BARS, MOST_STEPS, bin_edges, histogram_data, spending_data
+from surefoot.report.histograms import MOST_BARS, MOST_STEP_BARS, bin_edges, histogram_data, spending_data
 from surefoot.report.page import build_page, write_report
 from surefoot.report.taped_frames import encode_png, picture_sheet, replay_data
 from surefoot.runs.finish import write_run_report
@@ -285,7 +285,7 @@ def test_long_episodes_have_their_steps_added_up(tmp_path):
     write_json(tmp_path / "attack.json", made)
     (group,) = group_runs([read_run(tmp_path)])
     values = spending_data(group)[0]["values"]
-    assert len(values) <= MOST_STEPS
+    assert len(values) <= MOST_STEP_BARS
     assert sum(values) == pytest.approx(27_001e-6, rel=1e-4)
 
 
@@ -567,7 +567,7 @@ def test_nothing_is_loaded_and_only_our_own_code_may_run(tmp_path):
 def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     certified(tmp_path)
     before = write_run_report(tmp_path).read_text()
-    monkeypatch.setattr(page, "LARGEST", 1_000)
+    monkeypatch.setattr(page, "LARGEST_PAGE", 1_000)
     with pytest.raises(InputError, match=r"the page about 1 runs would have [\d,]+ bytes, more than 1,000; name fewer"):
         write_run_report(tmp_path)
     assert (tmp_path / "report.html").read_text() == before

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import surefoot
 from surefoot.episodes import Baseline
 from surefoot.errors import InputError
-from surefoot.proof.rounding import exact, format_budget, format_lower, format_upper, percent
+from surefoot.proof.rounding import format_budget, format_exact, format_lower, format_percent, format_upper
 from surefoot.report.certificate_text import bounds_table, describe, digits_for, headline, headline_index
 from surefoot.report.sentences import attack_notes
 from surefoot.runs.finish import finish_run
@@ -81,21 +81,21 @@ def test_rounding_by_hand(value, low, high):
 @example(0.1234567891)
 @example(0.30000000000000004)
 def test_what_was_asked_for_keeps_its_digits(value):
-    assert float(exact(value)) == value
+    assert float(format_exact(value)) == value
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0, "0"), (1.0, "1"), (0.05, "0.05"), (200.0, "200"), (1234567.0, "1234567"), (-21.0, "-21")]
 )
 def test_plain_numbers_look_plain(value, text):
-    assert exact(value) == text
+    assert format_exact(value) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.95, "95%"), (0.999, "99.9%"), (0.9, "90%"), (1 - 1e-13, "99.99999999999%"), (0.29, "29%")]
 )
 def test_confidence_is_not_rounded_up(value, text):
-    assert percent(value) == text
+    assert format_percent(value) == text
 
 
 def test_a_budget_is_not_rounded_up_beside_its_bound():
@@ -151,7 +151,7 @@ def test_the_headline_is_the_largest_budget_that_says_something(budgets, mean, a
     assert made.budgets[headline_index(made, baseline=known)] == about
     sentence = headline(made, baseline=known)
     assert f"at least {format_lower(made.at(about).lower)} (maximum 200)" in sentence
-    assert f"budget {exact(about)} (" in sentence
+    assert f"budget {format_exact(about)} (" in sentence
     assert describe(made, known).split("\n\n")[0].replace("\n", " ") == sentence
 
 

@@ -17,7 +17,7 @@ from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.proof.comparison import Contest
+from surefoot.proof.comparison import ComparisonMonitor
 from surefoot.proof.query import Query
 from surefoot.proof.stopping import StoppingRule
 from surefoot.runs import attacked
@@ -177,7 +177,7 @@ def test_a_comparison_that_cannot_be_written_keeps_the_episodes_of_both(tmp_path
         folder = tmp_path / f"full-{at}"
         full_disk(at)
         with pytest.raises(InputError, match="No space left on device"):
-            compared_run(PLAN, replace(PLAN, seed=1), Contest(**contest), folder)
+            compared_run(PLAN, replace(PLAN, seed=1), ComparisonMonitor(**contest), folder)
         assert [len(kept(folder / side)) for side in "AB"] == [PLAN.n_blocks] * 2
         assert_true(kept(folder / "A"))
         assert_true(kept(folder / "B"), play(replace(PLAN, seed=1)))

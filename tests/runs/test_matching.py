@@ -15,7 +15,7 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.proof.query import Query, certify, certify_shared_budget
 from surefoot.proof.stopping import StoppingRule
-from surefoot.report.sentences import IDLE
+from surefoot.report.sentences import IDLE_SHARE
 from surefoot.runs import attacked
 from surefoot.runs import certified as certified_module
 from surefoot.runs.attacked import AttackGrid, matching_certificates, nest_progress, summary
@@ -130,7 +130,7 @@ def test_the_curve_is_the_lowest_mean_of_each_budget_with_its_own_error_lambda_a
     assert made["largest_spent"] == 0.2
     assert made["mean_spent"] == pytest.approx(np.array([[0.05, 0.00099], [0.0021, 0.2]]))
     assert made["did_not_attack"] == [[False, True], [False, False]]
-    assert IDLE * 0.1 > 0.00099 > IDLE * 0.05
+    assert IDLE_SHARE * 0.1 > 0.00099 > IDLE_SHARE * 0.05
     facts = {
         key: made[key] for key in ("task", "agent", "agent_sha256", "sigma", "seed", "episodes", "draws", "method")
     }

@@ -33,7 +33,7 @@ from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
 from surefoot.proof.bounds.local_levels import local_level as our_level
 from surefoot.proof.bounds.local_levels import violation
-from surefoot.proof.planning.bettors import PLANNER
+from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.query import Query, certify
 from surefoot.runs.certified import certified_run
 from surefoot.verification.plan_again import check_choice
@@ -317,7 +317,7 @@ def test_another_method_than_the_one_the_pilot_chose_is_refused(run):
         "threshold_spacing": None,
         "method_selection": {"method": "band", "pilot": 10},
         "bets": None,
-        "planner": PLANNER,
+        "planner": PLANNER_VERSION,
     }
     limits = {"lower": made.lower.tolist(), "upper": made.upper.tolist()}
     write_json(run / "certificate.json", {**read_json(run / "certificate.json"), **forged, **limits})
@@ -327,7 +327,7 @@ def test_another_method_than_the_one_the_pilot_chose_is_refused(run):
 def test_a_choice_by_another_planner_version_is_not_verified_and_says_so(run):
     """Everything else is checked; who writes another version into a forged certificate gains nothing."""
     episodes = Episodes.load(run / "episodes.npz")
-    for version in (None, PLANNER - 1, PLANNER + 1):
+    for version in (None, PLANNER_VERSION - 1, PLANNER_VERSION + 1):
         made = certify(episodes, [0.0, 0.2, 0.4]).to_json()
         write_json(run / "certificate.json", {**made, "planner": version})
         verdict = verify(run, blocks=0)

@@ -17,7 +17,7 @@ from surefoot.proof.bounds import settle, tangent_scores
 from surefoot.proof.bounds.betting import Capital
 from surefoot.proof.bounds.samples import OrderedOutcomes
 from surefoot.proof.planning import strategies
-from surefoot.proof.planning.bettors import PLANNER
+from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.hedged_bets import HedgedPlanner
 from surefoot.proof.query import certify
 from surefoot.verification.plan_again import recompute_bets
@@ -224,12 +224,12 @@ def generous(self, before, ceiling):
     self.log_capital_above = 0.0
 
 
-inherit = settle.Account.inherit_from
+inherit = settle.CapitalAccount.inherit_from
 
 
 def test_capital_that_was_lost_before_the_split_is_not_given_back(monkeypatch):
     """It is given back when proving and when plans are repeated: only the second settlement notices."""
-    monkeypatch.setattr(settle.Account, "inherit_from", generous)
+    monkeypatch.setattr(settle.CapitalAccount, "inherit_from", generous)
     returns = np.full(400, 200.0)
     returns[np.arange(20, 60, 5)] = 150.0
     episodes = Episodes.from_returns(returns, sigma=0.5, floor=0.0, ceiling=200.0)
@@ -429,7 +429,7 @@ def test_a_share_that_two_bettors_use_is_caught():
 
 def test_bets_of_another_planner_version_are_not_verified(run):
     """Bets that happen to be the same are settled, others cannot be; everything else is checked in both cases."""
-    for version in (None, PLANNER - 1):
+    for version in (None, PLANNER_VERSION - 1):
         rewritten(run, lambda made, version=version: made.update(planner=version))
         verdict = verify(run, blocks=0)
         assert problems(verdict).keys() == {"choice"}
@@ -444,7 +444,7 @@ def test_bets_of_another_planner_version_are_not_verified(run):
 def test_betting_and_sequential_name_their_planner():
     episodes = Episodes.from_returns(np.ones(200), sigma=1.0, floor=0.0, ceiling=1.0)
     versions = {method: certify(episodes, [0.5], method=method).planner for method in ("betting", "sequential", "band")}
-    assert versions == {"betting": PLANNER, "sequential": PLANNER, "band": None}
+    assert versions == {"betting": PLANNER_VERSION, "sequential": PLANNER_VERSION, "band": None}
 
 
 @pytest.mark.parametrize("factor", [1.1, 0.9], ids=["too much", "less"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from laws import MORE_LAWS, atoms
-from surefoot.proof.planning.auto import choose, selection_size
+from surefoot.proof.planning.auto import choose_method, selection_size
 from surefoot.verification import plan_again
 from surefoot.verification.plan_again import check_choice
 from surefoot.verification.recompute.bands import Claim
@@ -22,7 +22,7 @@ TENTHS = atoms("no whole numbers", 0.0, 1.0, [0.0, 0.3, 0.4, 1.0], [0.05, 0.15, 
 def chosen(law, n, radii, *, ceiling=True, seed=3):
     """Return returns, the claim of a certificate, and the choice that was made for it."""
     returns, top = law.draw(np.random.default_rng(seed), (n,)), law.ceiling if ceiling else None
-    made = choose(returns, np.array(radii), 0.05, law.floor, top).to_json()
+    made = choose_method(returns, np.array(radii), 0.05, law.floor, top).to_json()
     return returns, Claim("auto", 0.05, 1.0, law.floor, top, tuple(radii)), made
 
 
@@ -43,7 +43,7 @@ def test_every_method_was_chosen_above():
 def test_how_many_different_returns_a_short_pilot_may_have(values):
     """Up to the root of 13 different whole numbers 13 of 700 episodes are enough, for the verifier too."""
     returns = np.resize(np.arange(float(values)), 700)
-    made = choose(returns, np.array([2.0]), 0.05, 0.0, 10.0).to_json()
+    made = choose_method(returns, np.array([2.0]), 0.05, 0.0, 10.0).to_json()
     assert made["pilot"] == (13 if values <= 3 else 53)
     assert check_choice(returns, Claim("auto", 0.05, 1.0, 0.0, 10.0, (2.0,)), made) == []
 
@@ -52,7 +52,7 @@ def test_declared_wins_and_losses_are_part_of_the_choice():
     """A pilot of wins alone: what is right for a task that declares them is wrong for another, both ways."""
     returns, claim = np.ones(700), Claim("auto", 0.05, 1.0, 0.0, 1.0, (2.0,))
     for declared, method in ((True, "binary"), (False, "betting")):
-        made = choose(returns, np.array([2.0]), 0.05, 0.0, 1.0, declared=declared).to_json()
+        made = choose_method(returns, np.array([2.0]), 0.05, 0.0, 1.0, declared=declared).to_json()
         assert made["method"] == method
         assert check_choice(returns, claim, made, declared=declared) == []
         assert "select the method" in check_choice(returns, claim, made, declared=not declared)[0]
@@ -60,8 +60,8 @@ def test_declared_wins_and_losses_are_part_of_the_choice():
 
 def test_more_possible_values_than_short_pilot_episodes_need_the_longer_one():
     returns = np.resize([0.0, 1.0], 700)
-    assert choose(returns, np.array([2.0]), 0.05, 0.0, 12.0).pilot == 13
-    assert choose(returns, np.array([2.0]), 0.05, 0.0, 13.0).pilot == 53
+    assert choose_method(returns, np.array([2.0]), 0.05, 0.0, 12.0).pilot == 13
+    assert choose_method(returns, np.array([2.0]), 0.05, 0.0, 13.0).pilot == 53
 
 
 @pytest.mark.parametrize("law", MORE_LAWS[:4], ids=lambda law: law.name)
@@ -91,7 +91,7 @@ def test_planted_a_choice_made_with_hindsight():
     for law in MORE_LAWS:
         for seed in range(8):
             returns, claim, made = chosen(law, 1_000, GRID, seed=seed)
-            hindsight = choose(returns[::-1], np.array(GRID), 0.05, law.floor, law.ceiling).to_json()
+            hindsight = choose_method(returns[::-1], np.array(GRID), 0.05, law.floor, law.ceiling).to_json()
             if hindsight != made:
                 assert check_choice(returns, claim, hindsight) != []
                 found += 1
@@ -105,14 +105,14 @@ def test_planted_a_planner_that_peeks(monkeypatch):
         everything = first if first.base is None else first.base
         return honest(everything[::-1][: first.size], n, radii, alpha, floor, ceiling, declared=declared)
 
-    honest = plan_again.select
+    honest = plan_again.select_method
     found = 0
     for law in MORE_LAWS:
         for seed in range(8):
             returns, claim, _ = chosen(law, 1_000, GRID, seed=seed)
             where = (1_000, np.array(GRID), 0.05, law.floor, law.ceiling)
             peeked = peeking(returns[: selection_size(1_000)], *where).to_json()
-            monkeypatch.setattr(plan_again, "select", peeking)
+            monkeypatch.setattr(plan_again, "select_method", peeking)
             if peeked != peeking(returns[: selection_size(1_000)].copy(), *where).to_json():
                 assert check_choice(returns, claim, peeked) != []
                 found += 1
@@ -120,7 +120,7 @@ def test_planted_a_planner_that_peeks(monkeypatch):
 
 
 def test_another_planner_version_is_named():
-    assert plan_again.other_planner({"method": "auto", "planner": plan_again.PLANNER}) is None
+    assert plan_again.other_planner({"method": "auto", "planner": plan_again.PLANNER_VERSION}) is None
     assert plan_again.other_planner({"method": "band", "planner": None}) is None
-    for version, method in product((None, 1, plan_again.PLANNER + 1), ("auto", "betting", "sequential")):
+    for version, method in product((None, 1, plan_again.PLANNER_VERSION + 1), ("auto", "betting", "sequential")):
         assert f"planner version {version!r}" in plan_again.other_planner({"method": method, "planner": version})

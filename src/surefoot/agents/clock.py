@@ -16,7 +16,7 @@ from surefoot.agents.policies import Policy, listed
 from surefoot.errors import InputError
 
 
-class Clock:
+class ClockMemory:
     """A memory of the present observation and the number of steps before it, (rows, 1, size + 1)."""
 
     has_action = False
@@ -38,7 +38,7 @@ class Clock:
             steps = steps.masked_fill(episode_start, 0.0)
         return torch.cat((seen.flatten(1), steps.unsqueeze(1)), dim=1).unsqueeze(1)
 
-    def to(self, device: torch.device | str) -> Clock:  # noqa: ARG002
+    def to(self, device: torch.device | str) -> ClockMemory:  # noqa: ARG002
         """Return itself: there are no weights."""
         return self
 
@@ -94,6 +94,6 @@ def with_clock(policy: Policy, max_steps: int) -> Policy:
         network=TimeLeft(policy.network, max_steps),
         critic=None if policy.critic is None else TimeLeft(policy.critic, max_steps),
         spaces=replace(spaces, shape=(spaces.shape[0] - 1,), parts=parts),
-        memory=Clock(),
+        memory=ClockMemory(),
         sha256=digest,
     )

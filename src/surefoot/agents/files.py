@@ -33,9 +33,9 @@ from surefoot.errors import InputError, did_you_mean
 from surefoot.files import read_arrays, read_json, untrusted, write_arrays, write_json
 from surefoot.provenance import checkout
 
-SCHEMA = 1
+CARD_SCHEMA = 1
 # The names of arrays that normalize observations begin so.
-STATISTICS = "normalization."
+STATISTICS_PREFIX = "normalization."
 
 
 def agents_dir() -> Path:
@@ -96,13 +96,13 @@ def load_card(name_or_path: str) -> dict[str, Any]:
 
 def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origin: str) -> Policy:
     """Build a policy from a model card and its arrays."""
-    if card.get("schema") != SCHEMA:
-        raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {SCHEMA}")
+    if card.get("schema") != CARD_SCHEMA:
+        raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {CARD_SCHEMA}")
     try:
         layout = card["layout"]
         name = str(card["name"])
         expected = card["sha256"]
-        network_arrays = {key: array for key, array in arrays.items() if not key.startswith(STATISTICS)}
+        network_arrays = {key: array for key, array in arrays.items() if not key.startswith(STATISTICS_PREFIX)}
         build = BUILDERS[layout["kind"]](layout, network_arrays)
         statistics = _stored_statistics(layout, arrays)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
@@ -133,8 +133,8 @@ def _stored_statistics(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[A
         return None
     settings = layout["normalization"]
     return Statistics(
-        mean=np.asarray(arrays[f"{STATISTICS}mean"], dtype=np.float64),
-        var=np.asarray(arrays[f"{STATISTICS}var"], dtype=np.float64),
+        mean=np.asarray(arrays[f"{STATISTICS_PREFIX}mean"], dtype=np.float64),
+        var=np.asarray(arrays[f"{STATISTICS_PREFIX}var"], dtype=np.float64),
         epsilon=float(settings["epsilon"]),
         clip=float(settings["clip"]),
     )
@@ -257,8 +257,8 @@ def _with_statistics(policy: Policy, own: Statistics) -> tuple[dict[str, Any], d
     layout, arrays = parts_of(policy)
     layout["normalization"] = {"epsilon": own.epsilon, "clip": own.clip}
     shape = policy.spaces.stacked_shape
-    arrays[f"{STATISTICS}mean"] = own.mean.reshape(shape)
-    arrays[f"{STATISTICS}var"] = own.var.reshape(shape)
+    arrays[f"{STATISTICS_PREFIX}mean"] = own.mean.reshape(shape)
+    arrays[f"{STATISTICS_PREFIX}var"] = own.var.reshape(shape)
     return layout, arrays
 
 
@@ -266,7 +266,7 @@ def save(policy: Policy, path: Path, facts: Mapping[str, Any]) -> None:
     """Write ``path``.npz and ``path``.json; ``facts`` (task, sigma, settings, curve, ...) go into the card."""
     layout, arrays = parts_of(policy)
     card = {
-        "schema": SCHEMA,
+        "schema": CARD_SCHEMA,
         "name": policy.name,
         "layout": layout,
         "sha256": weights_hash(arrays, layout),

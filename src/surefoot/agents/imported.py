@@ -11,7 +11,7 @@ from typing import Any
 
 from surefoot.errors import InputError
 
-NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*(\(\))?")
+IMPORT_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*(\(\))?")
 
 
 def search_here() -> None:
@@ -42,7 +42,7 @@ def named_object(text: str) -> Any | None:
 
     A class is made without arguments, and ``module:name()`` calls what it names.
     """
-    if not NAMED.fullmatch(text) or Path(text).exists():
+    if not IMPORT_NAME.fullmatch(text) or Path(text).exists():
         return None
     module, _, name = text.partition(":")
     found = attribute(imported(module), name.removesuffix("()"))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from surefoot.errors import InputError
 
 # The messages of onnx.proto that lead to a tensor or a node: which of their fields are such messages, by number.
-INSIDE = {
+FIELDS_INSIDE = {
     "model": {7: "main graph", 20: "training", 25: "function"},
     "main graph": {1: "node", 5: "initializer", 15: "sparse"},
     "training": {1: "graph", 2: "graph"},
@@ -34,8 +34,8 @@ READ = {
     "tensor": (EXTERNAL_DATA, DATA_LOCATION),
 }
 # The two fields of an entry of external data.
-KEY = 1
-VALUE = 2
+ENTRY_KEY = 1
+ENTRY_VALUE = 2
 # What a value on the wire is by the last three bits of its tag; groups (3, 4) have no place in ONNX.
 VARINT = 0
 EIGHT_BYTES = 1
@@ -98,13 +98,13 @@ class _Walk:
         self.n_fields = 0
 
     def messages(self) -> Iterator[tuple[str, list[_Field]]]:
-        """Yield the kind of every message, and its fields of ``READ``, for all that ``INSIDE`` leads to."""
+        """Yield the kind of every message, and its fields of ``READ``, for all that ``FIELDS_INSIDE`` leads to."""
         waiting = [("model", 0, len(self.content), 0)]
         while waiting:
             kind, begin, end, depth = waiting.pop()
             if depth > DEEPEST_MESSAGE:
                 raise _DamagedError(f"its messages are nested more than {DEEPEST_MESSAGE} deep")
-            inside = INSIDE.get(kind, {})
+            inside = FIELDS_INSIDE.get(kind, {})
             kept = []
             for field in self.fields(begin, end):
                 if field.number in inside:
@@ -209,7 +209,7 @@ def _read_entry(walk: _Walk, entry: _Field) -> tuple[bytes, bytes]:
         raise _DamagedError("external data are not named")
     parts = sorted(walk.fields(entry.begin, entry.end))
     # A reader takes the last of several: with one of each there is nothing to choose.
-    if [(part.number, part.kind) for part in parts] != [(KEY, BYTES), (VALUE, BYTES)]:
+    if [(part.number, part.kind) for part in parts] != [(ENTRY_KEY, BYTES), (ENTRY_VALUE, BYTES)]:
         raise _DamagedError("an entry of external data is not one key and one value")
     key, value = parts
     return walk.content[key.begin : key.end], walk.content[value.begin : value.end]

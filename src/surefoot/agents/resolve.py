@@ -20,7 +20,7 @@ from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
 
 # Suffixes of agents that are run by onnxruntime or torch.
-FILES = (".onnx", ".pt", ".pth", ".torchscript")
+MODEL_SUFFIXES = (".onnx", ".pt", ".pth", ".torchscript")
 
 
 def as_policy(
@@ -187,7 +187,7 @@ def _of_others(
 
 def locate(agent: str | Path) -> Path:
     """Return the model file or the folder, or the model card that a name or path means, or raise InputError."""
-    if not str(agent).endswith((".zip", *FILES)):
+    if not str(agent).endswith((".zip", *MODEL_SUFFIXES)):
         # The name of a pretrained agent means that agent, whatever is in the working directory.
         if str(agent) not in list_agents() and is_published(Path(agent)):
             return Path(agent)
@@ -200,7 +200,7 @@ def locate(agent: str | Path) -> Path:
 def needs_spaces(agent: object) -> bool:
     """Return whether an agent does not say itself what it takes and gives: a function, a torch module, its file."""
     if isinstance(agent, str | Path):
-        return str(agent).endswith(FILES)
+        return str(agent).endswith(MODEL_SUFFIXES)
     return is_function(agent) or (isinstance(agent, nn.Module) and not is_sb3_model(agent))
 
 

@@ -112,8 +112,8 @@ def first_differing(
         spread: How much each number varies over rows: an offset that all rows share must not hide what decides.
         random: Moves rows to see whether they are near a tie.
     """
-    one = _as_numbers(answers[0])
-    other = _as_numbers(answers[1])
+    one = _answers_as_array(answers[0])
+    other = _answers_as_array(answers[1])
     suspects = np.flatnonzero((np.abs(one - other) > 1e-3 * spread + 1e-5 * np.abs(one)).any(axis=1))
     for suspect in random.permutation(suspects)[:SUSPECTS]:
         row = rows[suspect : suspect + 1]
@@ -124,10 +124,10 @@ def first_differing(
 
 def spread_of(answers: Tensor) -> Numbers:
     """Return how much each number of the answers varies over the rows."""
-    return np.asarray(np.ptp(_as_numbers(answers), axis=0))
+    return np.asarray(np.ptp(_answers_as_array(answers), axis=0))
 
 
-def _as_numbers(answer: Tensor) -> Numbers:
+def _answers_as_array(answer: Tensor) -> Numbers:
     if answer.dtype != torch.float64:
         answer = answer.float()
     numbers: Numbers = answer.detach().cpu().numpy()
@@ -159,7 +159,7 @@ def _is_near_tie(
         return [_move_part(part, size, move, random) for part, size in zip(given, sizes, strict=True)]
 
     def ask_alone(given: Parts) -> Numbers:
-        answer: Numbers = _as_numbers(ask(*given))[0]
+        answer: Numbers = _answers_as_array(ask(*given))[0]
         return answer
 
     own = _take_rows(parts, row)

@@ -26,7 +26,7 @@ from surefoot.errors import InputError, NotAllowedError
 from surefoot.files import MOST_ARRAYS, check_members, check_size, read_bytes
 from surefoot.provenance import sha256
 
-WAY_OUT = "make it a surefoot.Policy, whose network maps (rows, n_stack, *shape) to values or actions"
+MODULE_WAY_OUT = "make it a surefoot.Policy, whose network maps (rows, n_stack, *shape) to values or actions"
 
 
 class Called(nn.Module):
@@ -102,7 +102,7 @@ def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: boo
         for weight in own.parameters():
             weight.requires_grad_(False)
     except Exception as error:
-        raise InputError(f"the torch module {name} cannot be copied ({error}); {WAY_OUT}") from error
+        raise InputError(f"the torch module {name} cannot be copied ({error}); {MODULE_WAY_OUT}") from error
     # Every layout and every way to ask is tried; what does not fit fails on made-up observations.
     problems: list[str] = []
     for shape in _possible_shapes(spaces.shape, spaces.n_stack):
@@ -116,11 +116,11 @@ def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: boo
             except Exception as error:
                 problems.append(" ".join(str(error).split())[:400] or type(error).__name__)
     if not problems:
-        raise InputError(f"{name} samples its actions, and nothing says which is the most probable; {WAY_OUT}")
+        raise InputError(f"{name} samples its actions, and nothing says which is the most probable; {MODULE_WAY_OUT}")
     kind = "observations"
     if spaces.n_stack > 1:
         kind = f"stacks of {spaces.n_stack} observations"
-    raise InputError(f"{name} does not fit {kind} of shape {spaces.shape}: {problems[0]}; {WAY_OUT}")
+    raise InputError(f"{name} does not fit {kind} of shape {spaces.shape}: {problems[0]}; {MODULE_WAY_OUT}")
 
 
 def module_hash(module: nn.Module) -> str:

@@ -20,7 +20,7 @@ from surefoot.play.rollout import play
 from surefoot.play.task import Task
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.inconsistency import Inconsistency, inconsistencies
-from surefoot.report.page import NAME, write_report
+from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.attacked import (
     AttackGrid,
     attacked_records,
@@ -213,7 +213,7 @@ def attack_into(
     """Run a grid into a run directory and compare it with certificates of the same agent and setup.
 
     Args:
-        folder: The run directory; ``runs/NAME`` if None.
+        folder: The run directory; ``runs/REPORT_FILE`` if None.
         grid: The attacks.
         workers: As ``attack`` takes them.
         certificate: Certified run to compare with; by default those next to ``folder``.
@@ -244,7 +244,7 @@ def attack_into(
         # A lone file has no folder to read; then the page that is there stays.
         with suppress(InputError):
             runs = [read_run(path.parent) for path in paths]
-            write_report([*runs, read_run(folder)], folder / NAME)
+            write_report([*runs, read_run(folder)], folder / REPORT_FILE)
     curve = _make_curve(result, records)
     return replace(curve, directory=folder, compared_with=tuple(paths), contradictions=tuple(contradictions))
 

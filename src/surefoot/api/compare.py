@@ -22,7 +22,7 @@ from surefoot.files import safe_name
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan, own_seed
 from surefoot.play.task import Task
-from surefoot.proof.comparison import Comparison, Contest
+from surefoot.proof.comparison import Comparison, ComparisonMonitor
 from surefoot.runs.attacked import AttackGrid
 from surefoot.runs.compared import SIDES, compared_run
 from surefoot.runs.folder import check_reusable
@@ -128,7 +128,7 @@ def compare(
         # Doing nothing is one of the attacks on B, and so is this one: its upper bound holds for the worst attack too.
         plan_b = AttackGrid(base=plan_b, budgets=(budget,), method=attack).plan(budget, None)
     limits = (task.scoring.floor, task.scoring.ceiling)
-    contest = Contest(budget=budget, sigma=plan_a.noise.sigma, confidence=confidence, limits=limits)
+    contest = ComparisonMonitor(budget=budget, sigma=plan_a.noise.sigma, confidence=confidence, limits=limits)
     # Before workers start: episodes of other code of the same name would be taken for those of these agents.
     for side, plan in zip(SIDES, (plan_a, plan_b), strict=True):
         check_reusable(plan, folder / side)

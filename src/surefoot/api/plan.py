@@ -18,7 +18,7 @@ from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
 from surefoot.play.workers import Processes, Workers
-from surefoot.proof.forecast import Forecast, best, best_achievable, forecast
+from surefoot.proof.forecast import Forecast, best_achievable, best_forecast, forecast
 from surefoot.proof.query import Query, check_confidence
 from surefoot.runs.certified import certified_run, run_name
 
@@ -239,7 +239,7 @@ def tune(
             _forecast_pilot(pilot, processes, progress, budget, None, n_episodes, confidence, usable_cores())
             for pilot in pilots
         ]
-        kept = [pilots[forecasts.index(best(forecasts))]]
+        kept = [pilots[forecasts.index(best_forecast(forecasts))]]
         explanation = f"Sigma was selected on {pilot_episodes:,} other episodes per sigma, at no cost in confidence."
     # One of several certificates has its share of alpha; a sigma that was selected on other episodes has all of it.
     query = Query(budgets=(budget,), confidence=1 - (1 - confidence) / len(kept))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.agents.files import default_agent
-from surefoot.agents.imported import NAMED
+from surefoot.agents.imported import IMPORT_NAME
 from surefoot.agents.policies import Policy, Sigma
 from surefoot.agents.resolve import as_policy
 from surefoot.compute import usable_cores
@@ -42,7 +42,7 @@ def resolve_agent(agent: object, task: Task, **options: Any) -> Policy:
         options: What is declared about it, as ``surefoot.as_policy`` takes it.
     """
     make = partial(as_policy, agent, task.spaces, **options)
-    if isinstance(agent, str) and NAMED.fullmatch(agent):
+    if isinstance(agent, str) and IMPORT_NAME.fullmatch(agent):
         run_apart(f"trying the agent {agent}", _make_policy, make)
     return make()
 

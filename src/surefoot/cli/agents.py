@@ -61,10 +61,10 @@ def add_agents(commands: Any) -> None:
         examples=("surefoot agents", "surefoot agents --json", "surefoot certify cartpole-5 --agent cartpole-5-s0.4"),
     )
     add_json(parser)
-    parser.set_defaults(run=list_agents)
+    parser.set_defaults(run=print_agents)
 
 
-def list_agents(arguments: argparse.Namespace) -> None:
+def print_agents(arguments: argparse.Namespace) -> None:
     """Print the pretrained agents and their mean returns."""
     from surefoot.agents.files import list_agents as names
     from surefoot.agents.files import load_card

@@ -18,7 +18,7 @@ from surefoot.cli.options import (
     add_share,
     agent_of,
     estimate,
-    numbers,
+    numbers_type,
     parse_budgets,
     print_json,
     progress_bar,
@@ -29,7 +29,7 @@ from surefoot.cli.options import (
 from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, STATISTICS, add_command, offer_names, section
 from surefoot.cli.task import add_task, one_of, task_of
 from surefoot.errors import InputError, printable
-from surefoot.report.page import NAME
+from surefoot.report.page import REPORT_FILE
 from surefoot.report.sentences import attack_notes
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     more.add_argument(
         "--lambda",
         dest="weights",
-        type=numbers("0.001,0.0001"),
+        type=numbers_type("0.001,0.0001"),
         metavar="LIST",
         help="continuous actions: weights of the perturbation's norm in Algorithm 2 (default: the paper's); of "
         "adaptive, shares of the steps, at the end of an episode, without budget (default: 0,0.75,0.95)",
@@ -119,7 +119,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
 def _parse_lambdas(text: str) -> str | tuple[float, ...]:
     if text == "paper":
         return text
-    return numbers("0,0.2,0.4")(text)
+    return numbers_type("0,0.2,0.4")(text)
 
 
 def run_attack(arguments: argparse.Namespace) -> int:
@@ -218,4 +218,4 @@ def _show_curve(curve: AttackCurve) -> None:
     for path in curve.compared_with or ("no certificate of this setup found",):
         print(f"Compared with: {path}")
     if curve.directory is not None:
-        print(f"Report: {curve.directory / NAME}")
+        print(f"Report: {curve.directory / REPORT_FILE}")

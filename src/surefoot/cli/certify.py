@@ -14,7 +14,7 @@ from surefoot.cli.options import (
     add_record,
     add_share,
     agent_of,
-    numbers,
+    numbers_type,
     parse_budgets,
     parse_requirement,
     parse_sigma,
@@ -33,7 +33,7 @@ from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.query import NORMS, Query, Units
 from surefoot.report.certificate_text import asked_budgets, describe
-from surefoot.report.page import NAME
+from surefoot.report.page import REPORT_FILE
 
 if TYPE_CHECKING:
     from surefoot.agents.policies import Policy
@@ -128,7 +128,7 @@ def _add_advanced(parser: argparse.ArgumentParser) -> None:
         ("--thresholds", "100,150", "P(return >= x) for each of these x"),
         ("--quantiles", "0.05,0.5", "these quantiles of the return"),
     ):
-        more.add_argument(name, type=numbers(looks), metavar="LIST", help=f"also bound {bounded}, as {looks}")
+        more.add_argument(name, type=numbers_type(looks), metavar="LIST", help=f"also bound {bounded}, as {looks}")
     more.add_argument("--norm", choices=NORMS, default="l2", help="norm that the budgets bound (default: l2)")
     more.add_argument("--per-step", action="store_true", help="budgets bound every single step, not a whole episode")
     more.add_argument(
@@ -305,7 +305,7 @@ def _show_run(arguments: argparse.Namespace, run: CertifiedRun, notes: list[str]
     for line in notes:
         say(line)
     if run.directory is not None:
-        print(f"Report: {run.directory / NAME}")
+        print(f"Report: {run.directory / REPORT_FILE}")
     return code
 
 

@@ -13,8 +13,6 @@ from surefoot.report.certificate_text import assumed_returns
 if TYPE_CHECKING:
     from surefoot.api.compare import ComparedRun
 
-NAME = "comparison.json"
-
 
 def add_compare(commands: Any) -> None:
     """Describe the subcommand."""
@@ -109,4 +107,4 @@ def _show_comparison(run: ComparedRun) -> None:
     print(f"\nMean returns: {means} (estimates); {counts} episodes")
     if result.stopped == "out of reach":
         print("Stopped early: more episodes of these agents would probably not prove it either.")
-    print(f"Written to: {run.directory / NAME}")
+    print(f"Written to: {run.directory / 'comparison.json'}")

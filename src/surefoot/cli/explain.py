@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from surefoot.cli.options import add_json, numbers, parse_sigma, print_json, say
+from surefoot.cli.options import add_json, numbers_type, parse_sigma, print_json, say
 from surefoot.cli.parser import AGENT, ATTACK, add_command, section
 from surefoot.cli.task import add_task_name
 from surefoot.errors import InputError
@@ -33,7 +33,7 @@ def add_explain(commands: Any) -> None:
     what.add_argument("--env", metavar="ID", help="any Gymnasium environment instead of TASK")
     what.add_argument(
         "--shape",
-        type=numbers("84,84"),
+        type=numbers_type("84,84"),
         metavar="LIST",
         help="shape of one observation, where no environment is named; two sizes or more are an image",
     )

@@ -31,7 +31,13 @@ from surefoot.errors import InputError, is_out_of_memory, printable
 
 INTERRUPTED = 130
 CRASHED = 70
-EXTRAS = {"torch", "gymnasium", "stable_baselines3", "matplotlib", "ray"}  # packages that a plain installation lacks
+OPTIONAL_PACKAGES = {
+    "torch",
+    "gymnasium",
+    "stable_baselines3",
+    "matplotlib",
+    "ray",
+}  # packages that a plain installation lacks
 
 
 class PlainText:
@@ -86,7 +92,7 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
         # Any other module that is missing is a fault of the package or of the user's code, shown with its traceback.
-        if package not in EXTRAS:
+        if package not in OPTIONAL_PACKAGES:
             raise
         extra = "ray" if package == "ray" else "all"
         return _report_failure(

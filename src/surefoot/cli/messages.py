@@ -7,7 +7,7 @@ import re
 import shlex
 
 # Arguments whose options are called otherwise; all others differ in their dashes alone.
-RENAMED = {
+OPTION_OF_ARGUMENT = {
     "env_modules": "--env-module",
     "environment": "--env",
     "n_episodes": "--episodes",
@@ -15,7 +15,7 @@ RENAMED = {
     "wrappers": "--wrapper",
 }
 # True, text in quotes, (LOW, HIGH), ["text"], a number or a word that stands for one.
-VALUE = r"""True\b|"[^"]*"|'[^']*'|\([^()]*\)|\[[^\[\]]*\]|[\w+-]+(?:[.:/][\w+-]+)*"""
+VALUE_PATTERN = r"""True\b|"[^"]*"|'[^']*'|\([^()]*\)|\[[^\[\]]*\]|[\w+-]+(?:[.:/][\w+-]+)*"""
 
 
 def in_options(message: str, parser: argparse.ArgumentParser) -> str:
@@ -28,9 +28,9 @@ def in_options(message: str, parser: argparse.ArgumentParser) -> str:
     options = {}
     for option in parser._option_string_actions:
         options[option.removeprefix("--").replace("-", "_")] = option
-    options |= {name: option for name, option in RENAMED.items() if option in parser._option_string_actions}
+    options |= {name: option for name, option in OPTION_OF_ARGUMENT.items() if option in parser._option_string_actions}
     names = "|".join(map(re.escape, options))
-    pattern = re.compile(rf"(?<![\w.-])({names})=({VALUE})?")
+    pattern = re.compile(rf"(?<![\w.-])({names})=({VALUE_PATTERN})?")
     return pattern.sub(lambda found: f"{options[found[1]]}{_format_value(found[2] or '')}", message)
 
 

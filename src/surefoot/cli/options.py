@@ -19,7 +19,7 @@ from rich.table import Column
 from surefoot.api.query import Requirement
 from surefoot.cli.parser import ADVANCED, AGENT, RUN, STATISTICS, section
 from surefoot.errors import InputError
-from surefoot.report.certificate_text import COLUMNS
+from surefoot.report.certificate_text import TEXT_WIDTH
 
 if TYPE_CHECKING:
     from surefoot.agents.policies import Policy
@@ -272,7 +272,7 @@ class PlainConsole(Console):
 
 def say(text: str, indent: str = "") -> None:
     """Print a paragraph in lines of at most 78 columns, those after the first one indented."""
-    print(textwrap.fill(text, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+    print(textwrap.fill(text, TEXT_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
 
 
 def print_json(content: Mapping[str, Any]) -> None:
@@ -298,7 +298,7 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], what: str) -> No
         raise InputError(f"{', '.join(given)} cannot be combined with {what}")
 
 
-def numbers(looks: str, count: int | None = None) -> Callable[[str], tuple[float, ...]]:
+def numbers_type(looks: str, count: int | None = None) -> Callable[[str], tuple[float, ...]]:
     """Return what reads an option's value that looks like this, ``0,0.2,0.4``; ``count`` is how many there must be."""
     return lambda text: _split_numbers(text, ",", looks, count)
 

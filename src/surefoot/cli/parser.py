@@ -20,14 +20,14 @@ STOPPING = "stopping"
 RUN = "run"
 ADVANCED = "advanced"
 SECTIONS = (AGENT, TRAINING, ATTACK, STATISTICS, STOPPING, RUN, ADVANCED)  # in the order in which --help shows them
-COLUMNS = 80
+HELP_WIDTH = 80
 
 
 class Layout(argparse.HelpFormatter):
     """Help of at most 80 columns; a text with line breaks of its own keeps them."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=26, width=min(COLUMNS, shutil.get_terminal_size().columns) - 2)
+        super().__init__(prog, max_help_position=26, width=min(HELP_WIDTH, shutil.get_terminal_size().columns) - 2)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         # Names such as pong-full stay whole.

@@ -14,7 +14,7 @@ from surefoot.cli.options import (
     add_common,
     add_confidence,
     agent_of,
-    numbers,
+    numbers_type,
     parse_requirement,
     print_json,
     progress_bar,
@@ -23,7 +23,7 @@ from surefoot.cli.options import (
 )
 from surefoot.cli.parser import AGENT, ATTACK, RUN, STATISTICS, STOPPING, add_command, section
 from surefoot.cli.task import add_task, one_of, task_of
-from surefoot.report.page import NAME
+from surefoot.report.page import REPORT_FILE
 
 if TYPE_CHECKING:
     from surefoot.proof.forecast import Forecast
@@ -85,7 +85,7 @@ def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
     add_agent(parser)
     section(parser, AGENT).add_argument(
         "--sigmas",
-        type=numbers("0.1,0.2,0.4"),
+        type=numbers_type("0.1,0.2,0.4"),
         metavar="LIST",
         help="standard deviations of the noise to compare, as 0.1,0.2,0.4 (default: those with a pretrained agent)",
     )
@@ -103,7 +103,7 @@ def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
 def run_plan(arguments: argparse.Namespace) -> None:
     """Print what each sigma is predicted to certify."""
     from surefoot.api.plan import plan
-    from surefoot.proof.forecast import best
+    from surefoot.proof.forecast import best_forecast
 
     options = _collect_options(arguments, "plan")
     with workers_of(arguments) as workers, progress_bar("pilot", "episodes", arguments) as report:
@@ -114,7 +114,7 @@ def run_plan(arguments: argparse.Namespace) -> None:
             workers=workers,
             progress_callback=report,
         )
-    chosen = best(forecasts)
+    chosen = best_forecast(forecasts)
     if arguments.json:
         content = {
             "task": options["task"].name,
@@ -176,7 +176,7 @@ def run_tune(arguments: argparse.Namespace) -> None:
     say(tuned.explanation)
     for run in tuned.runs:
         if run.directory is not None:
-            print(f"Report: {run.directory / NAME}")
+            print(f"Report: {run.directory / REPORT_FILE}")
 
 
 def _collect_options(arguments: argparse.Namespace, command: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from surefoot.errors import InputError
 from surefoot.files import untrusted, write_text
 from surefoot.report.exports import as_csv, as_latex, as_markdown
 from surefoot.report.finished_run import FinishedRun
-from surefoot.report.page import NAME, write_report
+from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.finish import write_figure, write_run_report
 from surefoot.runs.read import read_run
 
@@ -88,7 +88,7 @@ def _write_format(arguments: argparse.Namespace, folders: list[Path]) -> Path:
         path: Path = arguments.out or place / "certificate.png"
         write_figure(path, stated, runs[0].baseline)
     elif arguments.format == "html":
-        path = arguments.out or place / NAME
+        path = arguments.out or place / REPORT_FILE
         write_report(runs, path)
     else:
         name, as_table = TABLES[arguments.format]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surefoot.cli.options import numbers, refuse
+from surefoot.cli.options import numbers_type, refuse
 from surefoot.cli.parser import ADVANCED, AGENT, offer_names, section
 from surefoot.errors import InputError
 from surefoot.play.measured_baselines import BASELINES
@@ -18,7 +18,7 @@ from surefoot.play.measured_baselines import BASELINES
 if TYPE_CHECKING:
     from surefoot.play.task import Task
 
-TASKS = tuple(BASELINES)  # every task has one, and this table needs no torch
+TASK_NAMES = tuple(BASELINES)  # every task has one, and this table needs no torch
 # What --env needs besides floor and step limit, by option, and what each is.
 WANTED = {
     "agent": "--agent NAME_OR_PATH",
@@ -61,7 +61,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
     more.add_argument("--max-steps", type=int, metavar="T", help="maximum episode length, for an --env that has none")
     more.add_argument(
         "--reward-range",
-        type=numbers("-1,1, LOW and HIGH", count=2),
+        type=numbers_type("-1,1, LOW and HIGH", count=2),
         metavar="LOW,HIGH",
         help="range of every reward of --env; times the episode length it gives floor and ceiling",
     )
@@ -70,9 +70,9 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 
 def add_task_name(parser: argparse.ArgumentParser) -> None:
     """Add the name of a task."""
-    *first, last = TASKS
+    *first, last = TASK_NAMES
     listed = f"{', '.join(first)} or {last}"
-    offer_names(section(parser, AGENT).add_argument("task", nargs="?", metavar="TASK", help=listed), TASKS)
+    offer_names(section(parser, AGENT).add_argument("task", nargs="?", metavar="TASK", help=listed), TASK_NAMES)
 
 
 def add_code(parser: argparse.ArgumentParser) -> None:

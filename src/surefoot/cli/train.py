@@ -84,7 +84,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     """Train one agent."""
     from surefoot.agents.files import load_card
     from surefoot.play.plan import resolve_device
-    from surefoot.proof.rounding import decimals
+    from surefoot.proof.rounding import count_decimals
     from surefoot.train.folder import TrainingRun, has_checkpoint
     from surefoot.train.presets import default_preset, prepare_settings, train_agent
 
@@ -104,7 +104,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     sigma = arguments.sigma
     if sigma is None:
         sigma = _select_sigma(arguments, task)
-    digits = decimals(task.scoring.floor, task.scoring.ceiling, 0.0)
+    digits = count_decimals(task.scoring.floor, task.scoring.ceiling, 0.0)
     folder: Path = arguments.out or Path("runs") / f"train-{task.name}-s{sigma:g}-{preset}-seed{arguments.seed}"
     with progress_bar("training", "steps", arguments) as report:
         progress = None

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from surefoot.episodes import LIMITS, MOST_ASKED, Baseline, Episodes, checked_returns, names_limits
 from surefoot.errors import InputError
 from surefoot.files import number, numbers, read_json, untrusted, write_json
-from surefoot.proof.rounding import exact, rounded_lower, rounded_upper
+from surefoot.proof.rounding import format_exact, rounded_lower, rounded_upper
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-SCHEMA = 2
-FILES = ("certificate.json", "shared.json", "per-step.json")
+CERTIFICATE_SCHEMA = 2
+CERTIFICATE_FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
 # What only some setups have: its name there, and its name in the certificate's file.
 _OPTIONAL = {
@@ -145,6 +145,7 @@ class Certificate(ABC):
 
     def _with_bounds(self) -> Self:
         """Return the certificate with its bounds at every budget."""
+        # The same way as at any other budget, so that the file and ``at`` never differ.
         bounds = self._rounded_bounds(self.budgets.tolist())
         assert bounds is not None
         lower, upper = bounds
@@ -154,9 +155,13 @@ class Certificate(ABC):
         # A bound at a larger budget also holds at a smaller one: the next larger budget counts.
         for index in np.argsort(self.budgets, kind="stable"):
             if self.budgets[index] >= budget:
-                upper = None if self.upper is None else float(self.upper[index])
-                return Bounds(budget, float(self.lower[index]), upper)
-        raise InputError(f"this certificate lists budgets up to {exact(self.budgets.max())}, got {exact(budget)}")
+                lower = float(self.lower[index])
+                if self.upper is None:
+                    return Bounds(budget, lower, None)
+                return Bounds(budget, lower, float(self.upper[index]))
+        raise InputError(
+            f"this certificate lists budgets up to {format_exact(self.budgets.max())}, got {format_exact(budget)}"
+        )
 
     def is_about(self, metadata: Mapping[str, Any], sigma: float) -> bool:
         """Return whether this setup has the same task, agent and noise as the certificate."""
@@ -170,9 +175,10 @@ class Certificate(ABC):
     @property
     def statement(self) -> str:
         """The certificate as a sentence, as its file has it."""
-        from surefoot.report.certificate_text import statement
+        # Here and below imported when it is shown: proofs do not depend on how they are described.
+        from surefoot.report.certificate_text import certificate_statement
 
-        return statement(self)
+        return certificate_statement(self)
 
     @property
     @abstractmethod
@@ -211,11 +217,15 @@ class Certificate(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """Return the certificate as strict JSON data; 'lower' and 'upper' are bounds, 'estimate' is not."""
-        content: dict[str, Any] = {"schema": SCHEMA}
+        content: dict[str, Any] = {"schema": CERTIFICATE_SCHEMA}
         if self.kind is not None:
             content["kind"] = self.kind
         content |= self._own_json()
-        content |= {key: self.metadata.get(key) for key in _SETUP}
+        for key in _SETUP:
+            content[key] = self.metadata.get(key)
+        upper = None
+        if self.upper is not None:
+            upper = self.upper.tolist()
         content |= {
             "sigma": self.sigma,
             "confidence": self.confidence,
@@ -226,7 +236,7 @@ class Certificate(ABC):
             "ceiling": self.ceiling,
             "budgets": self.budgets.tolist(),
             "lower": self.lower.tolist(),
-            "upper": None if self.upper is None else self.upper.tolist(),
+            "upper": upper,
             "estimate": self.estimate,
             "estimate_sem": self.estimate_sem,
         }
@@ -242,11 +252,12 @@ class Certificate(ABC):
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Certificate:
         """Return the certificate that ``to_json`` wrote; its kind decides the subclass."""
+        # Imported here: the kinds of certificates are built on this module.
         from surefoot.proof.threats import THREATS
 
         try:
-            if content["schema"] != SCHEMA:
-                raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
+            if content["schema"] != CERTIFICATE_SCHEMA:
+                raise ValueError(f"schema {content['schema']}, expected {CERTIFICATE_SCHEMA}")
             kind = THREATS[content.get("kind")].certificate
             return kind(**_read_common_fields(content), **kind._own_fields(content))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -258,9 +269,9 @@ class Certificate(ABC):
         # A run has at most one certificate of each kind; the usual one comes first.
         found = Path(path)
         if found.is_dir():
-            files = [found / name for name in FILES if (found / name).exists()]
+            files = [found / name for name in CERTIFICATE_FILES if (found / name).exists()]
             if not files:
-                raise InputError(f"{found} has no certificate; expected one of {', '.join(FILES)}")
+                raise InputError(f"{found} has no certificate; expected one of {', '.join(CERTIFICATE_FILES)}")
             found = files[0]
         content = read_json(found)
         with untrusted(found, "certificate"):
@@ -357,8 +368,12 @@ def common_fields(
     if returns.size > 1:
         squares = float(np.square(returns - mean).sum())
         standard_error = math.sqrt(squares / (returns.size - 1)) / math.sqrt(returns.size)
+    ceiling = None
+    if episodes.ceiling is not None:
+        ceiling = float(episodes.ceiling)
     return {
         "budgets": freeze_array(np.array(budgets, dtype=np.float64)),
+        # The bounds follow from the finished certificate: see _with_bounds.
         "lower": np.empty(0),
         "upper": None,
         "estimate": mean,
@@ -367,7 +382,7 @@ def common_fields(
         "n_episodes": returns.size,
         "sigma": float(episodes.sigma),
         "floor": float(episodes.floor),
-        "ceiling": None if episodes.ceiling is None else float(episodes.ceiling),
+        "ceiling": ceiling,
         "metadata": metadata,
         "record_sha256": episodes.sha256,
         "observed": (float(returns.min()), float(returns.max())),
@@ -385,11 +400,14 @@ def _read_common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that all certificates have, read from a file that may say anything."""
     budgets = _read_array(content["budgets"])
     lower = _read_array(content["lower"])
-    upper = None if content["upper"] is None else _read_array(content["upper"])
+    upper = None
+    if content["upper"] is not None:
+        upper = _read_array(content["upper"])
     if not budgets.size or budgets.size != lower.size or (upper is not None and upper.size != budgets.size):
         raise ValueError("expected one lower and one upper bound per budget")
     if budgets.size > MOST_ASKED:
         raise ValueError(f"{budgets.size} budgets, expected at most {MOST_ASKED}")
+    # Files of all kinds are read alike; what only one kind has is missing in others.
     selection = content.get("method_selection")
     return {
         "budgets": budgets,

@@ -26,15 +26,22 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.certificate import checked_budget
-from surefoot.proof.planning.proposals import plug_in
+from surefoot.proof.planning.proposals import plug_in_means
 from surefoot.proof.planning.strategies import Bets
-from surefoot.proof.rounding import exact, format_lower, format_upper, percent, rounded_lower, rounded_upper
-from surefoot.proof.stopping import RunMonitor
+from surefoot.proof.rounding import (
+    format_exact,
+    format_lower,
+    format_percent,
+    format_upper,
+    rounded_lower,
+    rounded_upper,
+)
+from surefoot.proof.stopping import StoppingMonitor
 
 Floats = NDArray[np.float64]
 
-_FEW = 1_000  # episodes before which nothing is given up
-_FAR = 4.0  # standard errors
+_FEWEST_EPISODES = 1_000  # episodes before which nothing is given up
+_HOPELESS_GAP = 4.0  # standard errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,17 +90,18 @@ class Comparison:
         """
         how, digits = "under the attack tried" if attacked else "without attack", self._digits()
         bounds = (
-            f"under any observation attack with budget {exact(self.budget)} the expected return of A is at least "
+            f"under any observation attack with budget {format_exact(self.budget)} "
+            f"the expected return of A is at least "
             f"{format_lower(self.lower, digits)}; that of B is at most {format_upper(self.upper, digits)} {how}, and "
             "so under the worst one"
         )
         claim = f"A ({a}) is better than B ({b}) under the worst attack"
         if self.proved:
-            return f"With {percent(self.confidence)} confidence, {claim}: {bounds}."
-        return f"Not proved: {claim}. With {percent(self.confidence)} confidence, {bounds}."
+            return f"With {format_percent(self.confidence)} confidence, {claim}: {bounds}."
+        return f"Not proved: {claim}. With {format_percent(self.confidence)} confidence, {bounds}."
 
 
-class Contest(RunMonitor):
+class ComparisonMonitor(StoppingMonitor):
     """Watches for a proof that A is better than B, or for the likelihood that there will be none."""
 
     def __init__(self, *, budget: float, sigma: float, confidence: float, limits: tuple[float, float | None]) -> None:
@@ -143,10 +151,10 @@ class Contest(RunMonitor):
 
         It only ends the run; what is claimed does not depend on it. The plug-in value is biased up.
         """
-        if min(a.size, b.size) < _FEW:
+        if min(a.size, b.size) < _FEWEST_EPISODES:
             return False
-        possible = float(plug_in(Sample.of(a), np.array([self.scaled_budget]), self.floor)[0])
-        return bool(possible < b.mean() - _FAR * b.std() / b.size**0.5)
+        possible = float(plug_in_means(Sample.of(a), np.array([self.scaled_budget]), self.floor)[0])
+        return bool(possible < b.mean() - _HOPELESS_GAP * b.std() / b.size**0.5)
 
     def result(self, a: Floats, b: Floats, stopped: str) -> Comparison:
         """Return what these returns prove; ``stopped`` is the reason why there are no more."""

@@ -33,10 +33,10 @@ from surefoot.proof.certificate import (
     checked_episodes,
     common_fields,
 )
-from surefoot.proof.planning.auto import choose
-from surefoot.proof.planning.bettors import PLANNER
-from surefoot.proof.planning.strategies import Means, both_sides
-from surefoot.proof.rounding import OUTWARD, exact
+from surefoot.proof.planning.auto import choose_method
+from surefoot.proof.planning.bettors import PLANNER_VERSION
+from surefoot.proof.planning.strategies import BoundedMeans, both_sides
+from surefoot.proof.rounding import OUTWARD, format_exact
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
@@ -72,7 +72,7 @@ class EpisodeCertificate(Certificate):
     threshold_spacing: float | None = None
     betting: Mapping[str, Any] | None = None
     planner: int | None = None
-    source: Band | Means | None = None
+    source: Band | BoundedMeans | None = None
 
     def _mean_bounds(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
         source = self.source
@@ -95,9 +95,9 @@ class EpisodeCertificate(Certificate):
         """Return bounds on the probability that the return is at least ``threshold``, under any attack."""
         if not math.isfinite(threshold):
             raise InputError(f"threshold must be a finite number, got {threshold}")
-        where = (self._band, float(threshold), checked_budget(budget) / self.sigma, self.floor, self.ceiling)
-        lower = float(worst_case.reach_lower(*where))
-        upper = float(worst_case.reach_upper(*where))
+        where = (self._band_or_error, float(threshold), checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        lower = float(worst_case.probability_lower(*where))
+        upper = float(worst_case.probability_upper(*where))
         # Exactly 1 means certain, because the threshold is the floor or below: nothing was computed that could round.
         if lower != 1:
             lower *= 1 - OUTWARD
@@ -105,10 +105,13 @@ class EpisodeCertificate(Certificate):
 
     def quantile(self, q: float, budget: float) -> Bounds:
         """Return bounds on the q-quantile of the return, under any attack with that budget."""
-        where = (self._band, q, checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        where = (self._band_or_error, q, checked_budget(budget) / self.sigma, self.floor, self.ceiling)
         lower = float(worst_case.quantile_lower(*where))
         upper = float(worst_case.quantile_upper(*where))
-        return Bounds(float(budget), lower, upper if math.isfinite(upper) else None)
+        # Without a ceiling nothing bounds a quantile that few or no returns have reached.
+        if not math.isfinite(upper):
+            return Bounds(float(budget), lower, None)
+        return Bounds(float(budget), lower, upper)
 
     def distribution(self, thresholds: Sequence[float], quantiles: Sequence[float]) -> dict[str, Any]:
         """Return bounds on P(return >= threshold) and on quantiles at each budget, as JSON data.
@@ -151,8 +154,10 @@ class EpisodeCertificate(Certificate):
     @property
     def joint_clause(self) -> str:
         """What holds for lower and upper bounds jointly."""
-        with_lower = ", jointly with the lower ones" if self.method == "dkw" else ""
-        joint = exact(self.joint_confidence)
+        with_lower = ""
+        if self.method == "dkw":
+            with_lower = ", jointly with the lower ones"
+        joint = format_exact(self.joint_confidence)
         return f"{with_lower}; lower and upper bounds hold jointly with confidence {joint} or more"
 
     def _own_json(self) -> dict[str, Any]:
@@ -167,14 +172,16 @@ class EpisodeCertificate(Certificate):
     @classmethod
     def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
         spacing = content.get("threshold_spacing")
+        if spacing is not None:
+            spacing = number(spacing)
         return {
-            "threshold_spacing": None if spacing is None else number(spacing),
+            "threshold_spacing": spacing,
             "betting": content.get("bets"),
             "planner": content.get("planner"),
         }
 
     @property
-    def _band(self) -> Band:
+    def _band_or_error(self) -> Band:
         if isinstance(self.source, Band):
             return self.source
         if self.source is None:
@@ -201,6 +208,9 @@ class EpisodeBudget:
             method = episodes.metadata.get("method") or "dkw"
         returns = checked_episodes(episodes, stopped=method == "sequential")
         source, selection = _prove_bounds(method, returns, episodes, query)
+        spacing = None
+        if method == "per-threshold":
+            spacing = float(query.threshold_spacing)
         made = certificate_of(
             episodes,
             budgets=query.budgets,
@@ -208,7 +218,7 @@ class EpisodeBudget:
             method=method,
             source=source,
             method_selection=selection,
-            threshold_spacing=float(query.threshold_spacing) if method == "per-threshold" else None,
+            threshold_spacing=spacing,
         )
         if not wants_distribution:
             return made
@@ -221,18 +231,21 @@ def certificate_of(
     budgets: Sequence[float],
     confidence: float,
     method: str,
-    source: Band | Means,
+    source: Band | BoundedMeans,
     method_selection: Mapping[str, Any] | None,
     threshold_spacing: float | None = None,
 ) -> EpisodeCertificate:
     """Return what a band or bets at alpha = 1 - confidence have proved about episodes."""
+    betting = None
+    if isinstance(source, BoundedMeans):
+        betting = _bets_as_json(source)
     made = EpisodeCertificate(
         **common_fields(episodes, budgets, confidence, stopped=method == "sequential"),
         method=method,
         method_selection=method_selection,
         threshold_spacing=threshold_spacing,
-        betting=_bets_as_json(source) if isinstance(source, Means) else None,
-        planner=PLANNER if method in PLANNED else None,
+        betting=betting,
+        planner=PLANNER_VERSION if method in PLANNED else None,
         source=source,
     )
     return made._with_bounds()
@@ -240,7 +253,7 @@ def certificate_of(
 
 def _prove_bounds(
     method: str, returns: Floats, episodes: Episodes, query: Query
-) -> tuple[Band | Means, Mapping[str, Any] | None]:
+) -> tuple[Band | BoundedMeans, Mapping[str, Any] | None]:
     """Return the band or the bets that all bounds follow from, and how the method was selected."""
     floor = episodes.floor
     ceiling = episodes.ceiling
@@ -251,7 +264,7 @@ def _prove_bounds(
     if method != "auto":
         return _fixed_band(method, returns, episodes, alpha, query.threshold_spacing), None
     declared = episodes.metadata.get("method") == "binary"
-    choice = choose(returns, scaled, alpha, floor, ceiling, declared=declared)
+    choice = choose_method(returns, scaled, alpha, floor, ceiling, declared=declared)
     if choice.method == "betting":
         # All returns: bets are made one after the other, on nothing that they have seen.
         return both_sides(returns, scaled, alpha, floor, ceiling), choice.to_json()
@@ -259,7 +272,7 @@ def _prove_bounds(
     rest = returns[choice.pilot :]
     if choice.method == "band":
         return cdf.tail_tight(rest, alpha), choice.to_json()
-    return cdf.spread_thresholds(rest, choice.points, choice.reach, choice.stay), choice.to_json()
+    return cdf.spread_thresholds(rest, choice.points, choice.survival_alphas, choice.cdf_alphas), choice.to_json()
 
 
 def _band_method(method: str | None) -> str:
@@ -286,16 +299,21 @@ def _fixed_band(method: str, returns: Floats, episodes: Episodes, alpha: float, 
     raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
 
 
-def _bets_as_json(means: Means) -> dict[str, Any]:
+def _bets_as_json(means: BoundedMeans) -> dict[str, Any]:
     """Return what was bet, in units of the scaled budget; the upper side bet on minus the return."""
-    made = {"lower": [dict(bet) for bet in means.lower.bets]}
+    made = {"lower": list(map(dict, means.lower.bets))}
     if means.mirror is not None:
-        made["upper"] = [dict(bet) for bet in means.mirror.bets]
+        made["upper"] = list(map(dict, means.mirror.bets))
     return made
 
 
 def _as_columns(bounds: Sequence[Bounds]) -> dict[str, list[float | None]]:
-    return {"lower": [one.lower for one in bounds], "upper": [one.upper for one in bounds]}
+    lower: list[float | None] = []
+    upper: list[float | None] = []
+    for one in bounds:
+        lower.append(one.lower)
+        upper.append(one.upper)
+    return {"lower": lower, "upper": upper}
 
 
 def _spaced_thresholds(floor: float, ceiling: float, spacing: float) -> Floats:

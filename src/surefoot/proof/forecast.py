@@ -2,7 +2,7 @@
 
 ``forecast``         what pilot episodes predict at a budget; an estimate, and nothing that is proved
 ``best_achievable``  the best bound that any agent can get from so many episodes
-``best``             the forecast with the highest predicted bound
+``best_forecast``    the forecast with the highest predicted bound
 
 Pilot episodes have a seed stream of their own, so that whatever is selected on them is certified on other episodes.
 """
@@ -21,9 +21,9 @@ from surefoot.errors import InputError
 from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.planning.hedged_bets import expected_limit
-from surefoot.proof.planning.proposals import plug_in, propose
+from surefoot.proof.planning.proposals import plug_in_means, propose_scores
 from surefoot.proof.planning.stakes import Aim, choose_proposal
-from surefoot.proof.planning.strategies import PROOF
+from surefoot.proof.planning.strategies import CLAIM_SHARE
 
 LONGEST = 10**9  # episodes beyond which no run is planned
 
@@ -75,6 +75,7 @@ def forecast(
     def best_bound(n: float) -> float:
         return best_achievable(n, scaled_budget, alpha, pilot.floor, pilot.ceiling)
 
+    # Without a requirement there is nothing to prove, and no number of episodes that does it.
     fixed = sequential = least = None
     if require is not None:
         fixed = _smallest_n(lambda n: predicted_bound(n) >= require)
@@ -86,7 +87,7 @@ def forecast(
         budget=budget,
         pilot=len(pilot),
         estimate=float(pilot.returns.mean()),
-        worst=float(plug_in(sample, np.array([scaled_budget]), pilot.floor)[0]),
+        worst=float(plug_in_means(sample, np.array([scaled_budget]), pilot.floor)[0]),
         episodes=n_episodes,
         limit=predicted_bound(n_episodes),
         require=require,
@@ -101,6 +102,7 @@ def best_achievable(n: float, scaled_budget: float, alpha: float, floor: float, 
 
     An agent that wins with a probability just above alpha^(1/n) looks as perfect in n episodes with probability alpha.
     """
+    # Returns without a ceiling have no perfect agent.
     if ceiling is None:
         return math.inf
     return floor + (ceiling - floor) * float(shift_down(alpha ** (1 / n), scaled_budget))
@@ -108,18 +110,19 @@ def best_achievable(n: float, scaled_budget: float, alpha: float, floor: float, 
 
 def _learned_sample(sample: Sample, n: float) -> Sample:
     """Return the distribution with the weight of a third of n episodes: bets learn as they go."""
+    # Never with less weight than the pilot has.
     return Sample(sample.values, sample.counts * max(1.0, n / 3 / float(sample.counts.sum())))
 
 
 def _predict_stop(sample: Sample, scaled_budget: float, alpha: float, floor: float, require: float) -> int | None:
     """Return when the capital of bets against the requirement is expected to suffice."""
     # Ville: capital beyond 1 / alpha refutes every mean below the requirement.
-    needed = math.log(1 / (alpha * PROOF))
+    needed = math.log(1 / (alpha * CLAIM_SHARE))
 
     def is_proved(n: float) -> bool:
         past = _learned_sample(sample, n)
-        proposals = propose(past, None, scaled_budget=scaled_budget, floor=floor)
-        chosen, choice = choose_proposal(proposals, past, Aim(alpha * PROOF, n, require))
+        proposals = propose_scores(past, None, scaled_budget=scaled_budget, floor=floor)
+        chosen, choice = choose_proposal(proposals, past, Aim(alpha * CLAIM_SHARE, n, require))
         return chosen is not None and n * choice.expected >= needed
 
     return _smallest_n(is_proved)
@@ -143,7 +146,7 @@ def _smallest_n(is_proved: Callable[[float], bool]) -> int | None:
     return math.ceil(n)
 
 
-def best(forecasts: Sequence[AnyForecast]) -> AnyForecast:
+def best_forecast(forecasts: Sequence[AnyForecast]) -> AnyForecast:
     """Return the forecast with the highest predicted bound."""
     if not forecasts:
         raise InputError("expected at least one sigma to choose from, got none")

@@ -11,7 +11,7 @@ from surefoot.proof.bounds.from_band import mean_upper
 from surefoot.proof.certificate import Certificate
 
 # Probability of reporting a correct pair of certificate and attack, apart from the certificate's own alpha.
-FALSE_ALARM = 1e-6
+INCONSISTENCY_ALPHA = 1e-6
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Inconsistency:
 
     def __str__(self) -> str:
         return (
-            f"at budget {self.budget:g} the attacked mean is {self.attacked:.3f}, with confidence 1 - {FALSE_ALARM:g} "
+            f"at budget {self.budget:g} the attacked mean is {self.attacked:.3f}, "
+            f"with confidence 1 - {INCONSISTENCY_ALPHA:g} "
             f"at most {self.attacked_upper:.3f}, but {self.certified:.3f} was certified"
         )
 
@@ -45,7 +46,7 @@ def inconsistencies(certificate: Certificate, attacked: Sequence[Episodes]) -> l
         certified = _certified_at(certificate, budget)
         if certified is None:
             continue
-        upper = float(mean_upper(tail_tight(episodes.returns, FALSE_ALARM), episodes.ceiling, 0.0))
+        upper = float(mean_upper(tail_tight(episodes.returns, INCONSISTENCY_ALPHA), episodes.ceiling, 0.0))
         if upper < certified:
             found.append(Inconsistency(budget, certified, float(episodes.returns.mean()), upper))
     return found

@@ -1,9 +1,9 @@
 """Bounds rounded outward, and numbers as text.
 
-``rounded_lower``, ``rounded_upper``   bounds as they are certified
-``format_lower``, ``format_upper``     certified bounds as text, rounded conservatively
-``format_estimate``                    an estimate with its standard error
-``format_budget``, ``exact``, ``percent``   what was asked for, with all its digits
+``rounded_lower``, ``rounded_upper``                      bounds as they are certified
+``format_lower``, ``format_upper``                        certified bounds as text, rounded conservatively
+``format_estimate``                                       an estimate with its standard error
+``format_budget``, ``format_exact``, ``format_percent``   what was asked for, with all its digits
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def format_budget(value: float) -> str:
     """Format a budget with all digits as typed; a computed one is rounded down: its bounds hold below it."""
     given = Decimal(repr(float(value)))
     if len(given.normalize().as_tuple().digits) <= _MOST_DIGITS:
-        return exact(value)
-    return exact(float(given.normalize(Context(prec=6, rounding=ROUND_FLOOR))))
+        return format_exact(value)
+    return format_exact(float(given.normalize(Context(prec=6, rounding=ROUND_FLOOR))))
 
 
-def exact(value: float) -> str:
+def format_exact(value: float) -> str:
     """Format what was asked for with all its digits: a budget rounded up would claim more than was proved."""
     text = f"{Decimal(repr(float(value))).normalize():f}"
     if len(text) > 20:
@@ -69,14 +69,16 @@ def exact(value: float) -> str:
     return text
 
 
-def percent(confidence: float) -> str:
+def format_percent(confidence: float) -> str:
     """Format a confidence with all its digits: 99.9999999999% is not 100%."""
     return f"{(Decimal(repr(float(confidence))) * 100).normalize():f}%"
 
 
-def decimals(floor: float, ceiling: float | None, estimate: float) -> int:
+def count_decimals(floor: float, ceiling: float | None, estimate: float) -> int:
     """Return decimals that show a thousandth of the range of the return, at least two."""
-    top = max(estimate, floor + 1) if ceiling is None else ceiling
+    top = ceiling
+    if top is None:
+        top = max(estimate, floor + 1)
     spread = top - floor
     if not 0 < spread < math.inf:
         return 2

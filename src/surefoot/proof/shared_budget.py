@@ -15,15 +15,16 @@ import numpy as np
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin
+from surefoot.proof.bounds.relative_entropy import BernoulliBound, TiltedBound, bound_wins
 from surefoot.proof.certificate import Bounds, Certificate, Floats, common_fields
-from surefoot.proof.planning.thetas import PLANNER, tilts
+from surefoot.proof.planning.thetas import THETA_PLANNER_VERSION, plan_and_bound_tilts
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
 
-METHODS = ("betting", "binary")
-Source = tuple[Coin | Tilts, Coin | Tilts | None]  # counted from the floor and from the ceiling
+SHARED_METHODS = ("betting", "binary")
+# Bounds of the return counted from the floor, and from the ceiling where there is one.
+SharedSource = tuple[BernoulliBound | TiltedBound, BernoulliBound | TiltedBound | None]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -50,7 +51,7 @@ class SharedBudgetCertificate(Certificate):
 
     n_shared_episodes: int
     pilot: int
-    source: Source | None = None
+    source: SharedSource | None = None
 
     def at(self, budget: float, n_shared_episodes: int | None = None) -> Bounds:
         """Return the bounds at any budget and, if given, for another number of episodes that share it."""
@@ -66,21 +67,26 @@ class SharedBudgetCertificate(Certificate):
         # T5: whatever the attacker does with its budget, relative entropy bounds how far the mean can move.
         above_floor, below_ceiling = self.source
         costs = [entropy_cost(budget, self.sigma, self.n_shared_episodes) for budget in budgets]
-        lower = self.floor + np.array([above_floor.at(cost) for cost in costs])
+        lower = self.floor + np.array(list(map(above_floor.at, costs)))
         if self.ceiling is None or below_ceiling is None:
             return lower, None
-        return lower, self.ceiling - np.array([below_ceiling.at(cost) for cost in costs])
+        # The mirror image: how far below the ceiling the mean remains.
+        return lower, self.ceiling - np.array(list(map(below_ceiling.at, costs)))
 
     @property
     def scope(self) -> str:
         """What the budget bounds, in words."""
-        which = "one episode" if self.n_shared_episodes == 1 else f"{self.n_shared_episodes} episodes together"
+        which = "one episode"
+        if self.n_shared_episodes != 1:
+            which = f"{self.n_shared_episodes} episodes together"
         return f"total {{norm}} norm of the perturbations of {which}, root mean square over attacks"
 
     @property
     def attack_clause(self) -> str:
         """Which attacks the bounds hold against."""
-        which = "an episode" if self.n_shared_episodes == 1 else f"{self.n_shared_episodes} episodes together"
+        which = "an episode"
+        if self.n_shared_episodes != 1:
+            which = f"{self.n_shared_episodes} episodes together"
         return (
             f"whose squared perturbations of the observations of {which} sum to at most the square of budgets[i] in "
             "expectation"
@@ -89,7 +95,7 @@ class SharedBudgetCertificate(Certificate):
     def _own_json(self) -> dict[str, Any]:
         own = {"n_shared_episodes": self.n_shared_episodes, "n_pilot_episodes": self.pilot}
         if self.method == "betting":
-            own["planner"] = PLANNER
+            own["planner"] = THETA_PLANNER_VERSION
         return own
 
     @classmethod
@@ -117,10 +123,14 @@ class SharedBudget:
         fields = common_fields(episodes, query.budgets, query.confidence)
         # The budgets are known before the returns: bets may be planned for them.
         costs = [entropy_cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]
-        source = _prove_bounds(episodes, 1 - query.confidence, method, costs)
+        source = _prove_shared_bounds(episodes, 1 - query.confidence, method, costs)
+        pilot = 0
+        if isinstance(source[0], TiltedBound):
+            # Both sides have the same pilot: its size depends on the number of episodes alone.
+            pilot = source[0].pilot
         made = SharedBudgetCertificate(
             n_shared_episodes=_checked_count(self.episodes),
-            pilot=source[0].pilot if isinstance(source[0], Tilts) else 0,
+            pilot=pilot,
             method=method,
             source=source,
             **fields,
@@ -134,28 +144,29 @@ def entropy_cost(budget: float, sigma: float, n_shared_episodes: int) -> float:
     return scaled * scaled / (2 * n_shared_episodes)
 
 
-def _prove_bounds(episodes: Episodes, alpha: float, method: str, costs: Sequence[float]) -> Source:
+def _prove_shared_bounds(episodes: Episodes, alpha: float, method: str, costs: Sequence[float]) -> SharedSource:
     """Return what bounds the mean above the floor and, with a known ceiling, below the ceiling: the mirror image."""
     returns = episodes.returns
     floor = episodes.floor
     ceiling = episodes.ceiling
     if method == "betting":
-        above_floor = tilts(returns, floor, ceiling, alpha, costs)
+        above_floor = plan_and_bound_tilts(returns, floor, ceiling, alpha, costs)
         if ceiling is None:
             return above_floor, None
-        return above_floor, tilts(-returns, -ceiling, -floor, alpha, costs)
+        return above_floor, plan_and_bound_tilts(-returns, -ceiling, -floor, alpha, costs)
     if method != "binary":
-        raise InputError(f"the method of a shared budget must be one of {', '.join(METHODS)}, got {method!r}")
+        raise InputError(f"the method of a shared budget must be one of {', '.join(SHARED_METHODS)}, got {method!r}")
     if ceiling is None:
         raise InputError("the method 'binary' needs a known ceiling of the return, got none; use 'betting'")
     # With returns between floor and ceiling the two counts would not be the mean.
     other = returns[(returns != floor) & (returns != ceiling)]
     if other.size:
         raise InputError(f"the binary method expects only the returns {floor:g} and {ceiling:g}, got {other[0]:g}")
-    return coin(returns, floor, ceiling, alpha), coin(-returns, -ceiling, -floor, alpha)
+    return bound_wins(returns, floor, ceiling, alpha), bound_wins(-returns, -ceiling, -floor, alpha)
 
 
 def _checked_count(episodes: int) -> int:
+    # True and False are integers of Python.
     if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 1:
         raise InputError(f"n_shared_episodes must be a whole number of episodes, at least 1, got {episodes}")
     return int(episodes)

@@ -16,13 +16,13 @@ import numpy as np
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import number
-from surefoot.proof.bounds.step_means import kept, step_means
+from surefoot.proof.bounds.step_means import shifted_step_sum, step_means
 from surefoot.proof.certificate import Certificate, Floats, common_fields
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
 
-ROUNDING = 1e-12  # of the sum of all ranges of a reward: floating-point error of sums that nearly cancel
+STEP_SUM_ERROR = 1e-12  # of the sum of all ranges of a reward: floating-point error of sums that nearly cancel
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -56,11 +56,15 @@ class PerStepCertificate(Certificate):
         if self.source is None:
             return None
         low, high = self.reward_range
-        error = ROUNDING * self.n_steps * (high - low)
+        error = STEP_SUM_ERROR * self.n_steps * (high - low)
         from_below, from_above = self.source
         # In shares of the range of a reward, summed over all steps.
-        above_low = np.array([kept(from_below, budget / self.sigma) for budget in budgets])
-        below_high = np.array([kept(from_above, budget / self.sigma) for budget in budgets])
+        above_low = np.empty(len(budgets))
+        below_high = np.empty(len(budgets))
+        for index, budget in enumerate(budgets):
+            above_low[index] = shifted_step_sum(from_below, budget / self.sigma)
+            below_high[index] = shifted_step_sum(from_above, budget / self.sigma)
+        # Both sides outward by the error of a sum over all steps.
         lower = self.n_steps * low + (high - low) * above_low - error
         return lower, self.n_steps * high - (high - low) * below_high + error
 
@@ -95,11 +99,11 @@ class StepBudget:
         if query.method is not None:
             raise InputError(f"a budget per step has only one method, got {query.method!r}; omit the method")
         fields = common_fields(episodes, query.budgets, query.confidence)
-        low, high = _reward_range(episodes)
+        low, high = _known_reward_range(episodes)
         sums = np.asarray(episodes.reward_sums).sum(axis=0)
         n = len(episodes)
         alpha = 1 - query.confidence
-        # Sums of shares of the range of a reward, from 0 to n at each step.
+        # Sums of shares of the range of a reward, from 0 to n at each step; their complements bound the upper side.
         shares = (sums - n * low) / (high - low)
         source = (step_means(shares, n, alpha), step_means(n - shares, n, alpha))
         made = PerStepCertificate(
@@ -108,7 +112,7 @@ class StepBudget:
         return made._with_bounds()
 
 
-def _reward_range(episodes: Episodes) -> tuple[float, float]:
+def _known_reward_range(episodes: Episodes) -> tuple[float, float]:
     reward_range = episodes.metadata.get("rewards")
     if episodes.reward_sums is None or reward_range is None:
         raise InputError(
@@ -120,6 +124,7 @@ def _reward_range(episodes: Episodes) -> tuple[float, float]:
 
 def check_rewards(low: float, high: float) -> tuple[float, float]:
     """Return the range of a step's reward, or say why it is not one; 0 must be in it: it is paid after the end."""
+    # A reward that is always 0 has no range to take shares of.
     if not (np.isfinite(low) and np.isfinite(high) and low <= 0 <= high and low < high):
         raise InputError(f"the range of a step's reward must contain 0, got {low} and {high}")
     return low, high

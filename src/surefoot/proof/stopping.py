@@ -1,6 +1,6 @@
 """When a sequential run may stop: looks fixed by the number of episodes, and bounds valid at every look.
 
-``StoppingRule`` is what a run is for, ``Monitor`` watches its returns; ``RunMonitor`` is what all monitors have in
+``StoppingRule`` is what a run is for, ``Monitor`` watches its returns; ``StoppingMonitor`` is what all monitors have in
 common. The certificate is anytime-valid: it holds whenever and for whatever reason the run stops.
 """
 
@@ -20,9 +20,9 @@ from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.episode_budget import EpisodeCertificate, certificate_of
-from surefoot.proof.planning.proposals import plug_in
-from surefoot.proof.planning.strategies import Bets, Means, worst_means
-from surefoot.proof.rounding import exact, format_lower
+from surefoot.proof.planning.proposals import plug_in_means
+from surefoot.proof.planning.strategies import Bets, BoundedMeans, worst_means
+from surefoot.proof.rounding import format_exact, format_lower
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ _GROWTH = 1.02  # the next look comes when there are this many times as many epi
 _FIRST_REFUTATION = 1000  # episodes
 
 
-class RunMonitor(ABC):
+class StoppingMonitor(ABC):
     """Inspects the returns so far, of one run or of several that go on in turn, and says whether to stop.
 
     Attributes:
@@ -78,7 +78,7 @@ class StoppingRule:
         return {"budget": self.budget, "until": self.tolerance, "require": self.require}
 
 
-class Monitor(RunMonitor):
+class Monitor(StoppingMonitor):
     """Watches for a required mean, or for a bound that is close enough to what is possible."""
 
     def __init__(
@@ -99,16 +99,16 @@ class Monitor(RunMonitor):
 
     def _note(self, lower: float) -> None:
         self.lower = lower
-        self.so_far = f"bound {format_lower(lower)} at B = {exact(self.rule.budget)}"
+        self.so_far = f"bound {format_lower(lower)} at B = {format_exact(self.rule.budget)}"
         if self.rule.require is not None:
-            self.so_far += f", required {exact(self.rule.require)}"
+            self.so_far += f", required {format_exact(self.rule.require)}"
 
     def _look(self, *returns: Floats) -> str | None:
         (own,) = returns
         self._note(float(self.bets.after(own).at(self.scaled_budget)))
         if self.rule.require is not None and self.lower >= self.rule.require:
             return "proved"
-        possible = float(plug_in(Sample.of(own), np.array([self.scaled_budget]), self.floor)[0])
+        possible = float(plug_in_means(Sample.of(own), np.array([self.scaled_budget]), self.floor)[0])
         if self.rule.tolerance is not None and possible - self.lower <= self.rule.tolerance:
             return "close enough"
         return "refuted" if self._refuted(own) else None
@@ -137,6 +137,6 @@ class Monitor(RunMonitor):
             budgets=budgets,
             confidence=self.confidence,
             method="sequential",
-            source=Means(lower, mirror),
+            source=BoundedMeans(lower, mirror),
             method_selection={**self.rule.to_json(), "stopped": stopped},
         )

@@ -16,9 +16,9 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from surefoot.errors import InputError
 from surefoot.proof.certificate import checked_budget
 from surefoot.proof.query import NORMS
-from surefoot.proof.rounding import exact
+from surefoot.proof.rounding import format_exact
 
-_FEW = 8  # values that are listed one by one
+_FEW_VALUES = 8  # values that are listed one by one
 _WHITE = 255  # levels of a pixel between black, 0, and white, 1
 
 # Names and units of observations, by environment; the one with a star is the one an attacker would move first.
@@ -181,7 +181,7 @@ def _explain_values(budget: float, seen: Observed, norm: str, per_step: bool) ->
     """Return the words for observations that are a list of numbers."""
     once = "at every step" if per_step else "in one step"
     moved = _move_feature(seen, seen.main, budget)
-    if 0 < len(seen.features) <= _FEW:
+    if 0 < len(seen.features) <= _FEW_VALUES:
         *others, last = [_move_feature(seen, number, budget) for number in range(len(seen.features))]
         moved = f"{', '.join(others)} or {last}"
     lines = [f"{moved}, {once}"]
@@ -251,4 +251,4 @@ def _round_count(number: float) -> int:
 def _round_down(number: float) -> str:
     """Format with three digits, rounded down; what has no more is shown as it is."""
     given = Decimal(f"{number:.12g}")
-    return exact(float(given.normalize(Context(prec=3, rounding=ROUND_FLOOR))))
+    return format_exact(float(given.normalize(Context(prec=3, rounding=ROUND_FLOOR))))

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from surefoot.episodes import Baseline
 from surefoot.proof.certificate import Certificate
-from surefoot.proof.rounding import exact, percent
+from surefoot.proof.rounding import format_exact, format_percent
 
 BOUND_COLOR = "#0b5394"
 UPPER_COLOR = "#7f9fbf"
@@ -22,11 +22,17 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
     axes = figure.add_subplot()
     # Any budget can be asked; of a certificate read from a file this draws steps.
     budgets = np.linspace(0, max(*certificate.budgets, 1e-9), 101)
-    bounds = [certificate.at(float(budget)) for budget in budgets]
-    axes.plot(budgets, [one.lower for one in bounds], color=BOUND_COLOR, lw=2.2, label="certified lower bound")
+    lower = []
+    upper = []
+    for budget in budgets:
+        bounds = certificate.at(float(budget))
+        lower.append(bounds.lower)
+        if bounds.upper is not None:
+            upper.append(bounds.upper)
+    axes.plot(budgets, lower, color=BOUND_COLOR, lw=2.2, label="certified lower bound")
+    # Marks where a budget was asked for.
     axes.plot(certificate.budgets, certificate.lower, "o", color=BOUND_COLOR, ms=4)
     if certificate.upper is not None:
-        upper = [one.upper for one in bounds if one.upper is not None]
         axes.plot(budgets, upper, color=UPPER_COLOR, lw=1.4, ls="--", label="certified upper bound")
     error = 1.96 * (certificate.estimate_sem or 0.0)
     axes.errorbar(
@@ -55,8 +61,8 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
     axes.set_ylabel("mean return")
     name = certificate.metadata.get("agent") or certificate.metadata.get("task") or "given returns"
     axes.set_title(
-        f"{name}: sigma {exact(certificate.sigma)}, {certificate.n_episodes:,} episodes, "
-        f"{percent(certificate.confidence)} confidence ({certificate.method})",
+        f"{name}: sigma {format_exact(certificate.sigma)}, {certificate.n_episodes:,} episodes, "
+        f"{format_percent(certificate.confidence)} confidence ({certificate.method})",
         fontsize=10,
         parse_math=False,
     )

@@ -3,7 +3,7 @@
 The whole of it: ``describe`` (plain text of at most 78 columns), ``describe_briefly`` (a session), ``as_html`` (a
 notebook), ``as_frame`` (pandas).
 Its parts: ``headline`` (the sentence about one budget), ``bounds_table``, ``requested_lines`` (norm, probabilities,
-quantiles), ``notes`` (what a reader must know next to the table), ``statement`` (the sentence of its file).
+quantiles), ``notes`` (what a reader must know next to the table), ``certificate_statement`` (the sentence of its file).
 """
 
 from __future__ import annotations
@@ -17,12 +17,20 @@ from typing import TYPE_CHECKING
 from surefoot.episodes import Baseline
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
-from surefoot.proof.rounding import decimals, exact, format_budget, format_estimate, format_lower, format_upper, percent
+from surefoot.proof.rounding import (
+    count_decimals,
+    format_budget,
+    format_estimate,
+    format_exact,
+    format_lower,
+    format_percent,
+    format_upper,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-COLUMNS = 78
+TEXT_WIDTH = 78
 _MOST_SIGMAS = 8  # that are listed; the others are in the file
 _REASONS = {
     "proved": "stopped early: requirement proved",
@@ -68,12 +76,14 @@ def describe_briefly(certificate: Certificate) -> str:
     agent = certificate.metadata.get("agent") or certificate.metadata.get("task") or "given returns"
     rows = bounds_table(certificate).rows
     shown = rows
+    # The first, the middle and the last show how the bound falls.
     if len(rows) > 3:
         shown = [rows[0], rows[len(rows) // 2], rows[-1]]
     bounds = "".join(f"\n  budget {row.budget}: {row.lower} to {row.upper}" for row in shown)
     return (
         f"<{type(certificate).__name__} of {agent}: {describe_noise(certificate)}, {certificate.n_episodes:,} episodes,"
-        f"\n  method {certificate.method}, {percent(certificate.confidence)} confidence, {len(rows)} budgets{bounds}>"
+        f"\n  method {certificate.method}, {format_percent(certificate.confidence)} confidence, "
+        f"{len(rows)} budgets{bounds}>"
     )
 
 
@@ -85,8 +95,10 @@ def as_html(certificate: Certificate) -> str:
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
         lines.append(f"<tr>{cells}</tr>")
     sentence = f"<p>{escape(headline(certificate))}</p>"
-    remarks = [f"<p>{escape(line)}</p>" for line in (*requested_lines(certificate), *notes(certificate))]
-    return f"{sentence}<table>{''.join(lines)}</table>{''.join(remarks)}"
+    remarks = ""
+    for line in (*requested_lines(certificate), *notes(certificate)):
+        remarks += f"<p>{escape(line)}</p>"
+    return f"{sentence}<table>{''.join(lines)}</table>{remarks}"
 
 
 def as_frame(certificate: Certificate) -> DataFrame:
@@ -185,7 +197,7 @@ def bounds_table(certificate: Certificate, baseline: Baseline | None = None) -> 
 
 def digits_for(certificate: Certificate) -> int:
     """Return decimals that show a thousandth of the range, at least two."""
-    return decimals(certificate.floor, certificate.ceiling, certificate.estimate)
+    return count_decimals(certificate.floor, certificate.ceiling, certificate.estimate)
 
 
 def norm_of(certificate: Certificate) -> str:
@@ -236,12 +248,13 @@ def headline(certificate: Certificate, required: float | None = None, baseline: 
     norm = norm_of(certificate)
     lower = format_lower(certificate.lower[index], digits_for(certificate))
     if certificate.ceiling is not None:
-        lower += f" (maximum {exact(certificate.ceiling)})"
+        lower += f" (maximum {format_exact(certificate.ceiling)})"
     budget = f"budget {budget_texts(certificate)[index]}"
     if norm != "l2":
         budget = f"{norm} {budget}"
     return (
-        f"With {percent(certificate.confidence)} confidence, the expected {_name_return(certificate)}{certificate.per} "
+        f"With {format_percent(certificate.confidence)} confidence, "
+        f"the expected {_name_return(certificate)}{certificate.per} "
         f"of the smoothed agent is at least {lower} under any observation attack{_attacked_part(certificate)} "
         f"with {budget} ({certificate.scope.format(norm=norm)}){assumption(certificate)}."
     )
@@ -256,7 +269,7 @@ def assumption(certificate: Certificate) -> str:
     # Certificates against a budget per step have a range of rewards.
     rewards = getattr(certificate, "reward_range", None)
     if "rewards" in stated and rewards is not None:
-        assumed.append(f"every reward is between {exact(rewards[0])} and {exact(rewards[1])}")
+        assumed.append(f"every reward is between {format_exact(rewards[0])} and {format_exact(rewards[1])}")
     if not assumed:
         return ""
     return f", assuming that {' and '.join(assumed)} (stated by the user, not proved)"
@@ -266,9 +279,9 @@ def assumed_returns(stated: Collection[str], floor: float, ceiling: float | None
     """Return which returns are assumed not to occur because the user stated floor or ceiling; empty if none."""
     beyond = []
     if "floor" in stated:
-        beyond.append(f"below {exact(floor)}")
+        beyond.append(f"below {format_exact(floor)}")
     if "ceiling" in stated and ceiling is not None:
-        beyond.append(f"above {exact(ceiling)}")
+        beyond.append(f"above {format_exact(ceiling)}")
     if not beyond:
         return ""
     return f"no return is {' or '.join(beyond)}"
@@ -278,6 +291,7 @@ def _attacked_part(certificate: Certificate) -> str:
     """Return what of an observation may be attacked, where that is not all of it: nothing is proved about the rest."""
     features = certificate.metadata.get("features") or ()
     noisy = sum(sigma > 0 for sigma in features)
+    # Without a list of features all have the same noise.
     if noisy == len(features):
         return ""
     return f" on the {noisy:,} of {len(features):,} features that have noise"
@@ -287,7 +301,7 @@ def _name_return(certificate: Certificate) -> str:
     discount = certificate.metadata.get("discount")
     if discount is None:
         return "return"
-    return f"discounted return (gamma {exact(discount)})"
+    return f"discounted return (gamma {format_exact(discount)})"
 
 
 # --- what is next to the table ----------------------------------------------------------------------------------------
@@ -301,11 +315,11 @@ def requested_lines(certificate: Certificate) -> Iterator[str]:
     if norm is not None:
         yield f"Perturbations with {norm['name']} norm b have an l2 norm of at most {norm['factor']:.6g} b."
     for row in certificate.requested.get("probabilities", ()):
-        event = f"P(return >= {exact(row['at_least'])})"
+        event = f"P(return >= {format_exact(row['at_least'])})"
         for budget, low, high in zip(budgets, row["lower"], row["upper"], strict=True):
             yield f"budget {budget}: {event} is at least {format_lower(low, 4)} and at most {format_upper(high, 4)}"
     for row in certificate.requested.get("quantiles", ()):
-        name = f"the {exact(row['q'])}-quantile"
+        name = f"the {format_exact(row['q'])}-quantile"
         for budget, low, high in zip(budgets, row["lower"], row["upper"], strict=True):
             line = f"budget {budget}: {name} is at least {format_lower(low, digits)}"
             if high is not None:
@@ -325,7 +339,7 @@ def notes(certificate: Certificate) -> list[str]:
     ]
     if certificate.metadata.get("stochastic"):
         lines.append("The policy draws random actions of its own.")
-    last = f"All lower bounds hold simultaneously ({percent(certificate.confidence)} confidence)"
+    last = f"All lower bounds hold simultaneously ({format_percent(certificate.confidence)} confidence)"
     if certificate.upper is not None:
         last += "; so do all upper bounds"
     lines.append(f"{last}.")
@@ -336,8 +350,8 @@ def describe_noise(certificate: Certificate) -> str:
     """Return the noise in words; where it differs from feature to feature, with the unit of the budgets."""
     features = certificate.metadata.get("features")
     if features is None:
-        return f"sigma {exact(certificate.sigma)}"
-    unit = f"perturbations are divided by sigma / {exact(certificate.sigma)}{_untouched_features(features)}"
+        return f"sigma {format_exact(certificate.sigma)}"
+    unit = f"perturbations are divided by sigma / {format_exact(certificate.sigma)}{_untouched_features(features)}"
     return f"sigma {_list_sigmas(features)} by feature ({unit})"
 
 
@@ -364,28 +378,28 @@ def _untouched_features(features: Sequence[float]) -> str:
 
 
 def _list_sigmas(features: Sequence[float]) -> str:
-    listed = list(map(exact, features[:_MOST_SIGMAS]))
+    listed = list(map(format_exact, features[:_MOST_SIGMAS]))
     if len(features) > _MOST_SIGMAS:
         listed.append("...")
     return ", ".join(listed)
 
 
 def _wrap(text: str) -> str:
-    return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(text, TEXT_WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 # --- the sentence of the file -----------------------------------------------------------------------------------------
 
 
-def statement(certificate: Certificate) -> str:
+def certificate_statement(certificate: Certificate) -> str:
     """Return the sentence of the certificate's file, about all of its budgets."""
-    setting = f"noise sigma {exact(certificate.sigma)}"
+    setting = f"noise sigma {format_exact(certificate.sigma)}"
     features = certificate.metadata.get("features")
     if features is not None:
         setting = (
             f"noise sigma {_list_sigmas(features)} by feature; perturbations are divided by sigma / "
-            f"{exact(certificate.sigma)} before their norm is taken, so that a plain norm of the budget is covered too"
-            f"{_untouched_features(features)}"
+            f"{format_exact(certificate.sigma)} before their norm is taken, so that a plain norm of the budget is "
+            f"covered too{_untouched_features(features)}"
         )
     if certificate.max_steps is not None:
         setting += f"; episodes of at most {certificate.max_steps} steps"
@@ -399,5 +413,5 @@ def statement(certificate: Certificate) -> str:
     return (
         f"Under every attack {certificate.attack_clause}, the expected {_name_return(certificate)}{certificate.per} of "
         f"the smoothed agent ({setting}) is at least lower[i]{at_most}{assumption(certificate)}. With confidence "
-        f"{exact(certificate.confidence)} all lower bounds hold simultaneously, for all budgets{upper_too}."
+        f"{format_exact(certificate.confidence)} all lower bounds hold simultaneously, for all budgets{upper_too}."
     )

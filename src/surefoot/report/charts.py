@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from surefoot.proof.inconsistency import inconsistencies
-from surefoot.proof.rounding import exact, format_budget, format_estimate
-from surefoot.report.curves import Curve, grid_of, line, other_methods, own_curve, perfect_curve, round_for_drawing
+from surefoot.proof.rounding import format_budget, format_estimate, format_exact
+from surefoot.report.curves import BoundCurve, grid_of, line, other_methods, own_curve, perfect_curve, round_for_drawing
 from surefoot.report.finished_run import FinishedRun
 
 HUES = {"method": 3, "perfect": 5}
@@ -68,7 +68,9 @@ def group_runs(runs: Sequence[FinishedRun]) -> list[Group]:
         title = str(task or "returns given")
         for detail in filter(None, details):
             title += f" ({detail})"
-        entries = [Entry(*entry) for entry in zip(same, label_runs(same), color_runs(same), strict=True)]
+        entries = []
+        for run, label, color in zip(same, label_runs(same), color_runs(same), strict=True):
+            entries.append(Entry(run, label, color))
         groups.append(Group(title, entries))
     return groups
 
@@ -101,6 +103,7 @@ def label_runs(runs: Sequence[FinishedRun]) -> list[str]:
         for number, name in enumerate(names):
             if len(found[name]) > 1:
                 names[number] = f"{name}, {details[number][key]}"
+    # Runs that nothing else tells apart have at least directories of different names.
     repeated = {name for name in names if names.count(name) > 1}
     for number, name in enumerate(names):
         if name in repeated:
@@ -110,11 +113,11 @@ def label_runs(runs: Sequence[FinishedRun]) -> list[str]:
 
 def _details_of(run: FinishedRun) -> dict[str, str]:
     """Return what may distinguish runs of one agent; of attacks only sigma does."""
-    details = {"sigma": f"sigma {exact(run.sigma)}", "method": "", "episodes": "", "confidence": "", "seed": ""}
+    details = {"sigma": f"sigma {format_exact(run.sigma)}", "method": "", "episodes": "", "confidence": "", "seed": ""}
     if run.certificate is not None:
         details["method"] = run.certificate.method
         details["episodes"] = f"{run.certificate.n_episodes:,} episodes"
-        details["confidence"] = f"confidence {exact(run.certificate.confidence)}"
+        details["confidence"] = f"confidence {format_exact(run.certificate.confidence)}"
         if run.identity.get("seed") is not None:
             details["seed"] = f"seed {run.identity['seed']}"
     return details
@@ -140,8 +143,8 @@ def find_inconsistencies(group: Group) -> list[str]:
     for certified in group.certified:
         for attacked in group.attacked:
             if certified.run.matches(attacked.run):
-                clashes = inconsistencies(certified.run.proved, attacked.run.records)
-                found += [f"{attacked.label}, against {certified.label}: {clash}" for clash in clashes]
+                for clash in inconsistencies(certified.run.proved, attacked.run.records):
+                    found.append(f"{attacked.label}, against {certified.label}: {clash}")
     return found
 
 
@@ -168,7 +171,7 @@ def chart_data(group: Group) -> dict[str, Any]:
         "title": group.title,
         "budget": scope,
         "budgets": grid,
-        "texts": [format_budget(budget) for budget in grid],
+        "texts": list(map(format_budget, grid)),
         "start": _initial_budget(group, grid),
         "range": _drawn_range(group, series),
         "series": series,
@@ -190,7 +193,7 @@ def _certificate_series(entry: Entry, grid: list[float], *, alone: bool) -> list
         # Other colors are free for what the certificate is compared with.
         hues = HUES
 
-    def add(role: str, name: str, curve: Curve, side: str = "lower", **options: Any) -> None:
+    def add(role: str, name: str, curve: BoundCurve, side: str = "lower", **options: Any) -> None:
         color = hues.get(role, entry.color)
         options = {"prefix": "at least", "suffix": "", "on": False, **line(curve, certificate, grid, side), **options}
         series.append(_make_series(role, lead + name, color, **options))
@@ -207,6 +210,7 @@ def _certificate_series(entry: Entry, grid: list[float], *, alone: bool) -> list
         most = f"best achievable bound with {certificate.n_episodes:,} episodes"
         add("perfect", most, perfect, prefix="at most", on=alone, short="best achievable")
 
+    # The estimate is about budget 0, the first of the grid.
     beyond = [None] * (len(grid) - 1)
     estimate = _make_series(
         "estimate",
@@ -292,13 +296,17 @@ def _drawn_range(group: Group, series: Sequence[Series]) -> list[float]:
     values: list[float] = []
     errors: list[float] = []
     for one in series:
-        values += [value for value in one["y"] if value is not None]
+        for value in one["y"]:
+            # None is a gap of the line, 0 a value of it.
+            if value is not None:
+                values.append(value)
         errors += filter(None, one.get("error", ()))
     limits = []
     for entry in group.certified:
         limits += [entry.run.proved.floor, entry.run.proved.ceiling]
     for run in group.runs:
         limits += [run.setup.get("floor"), run.setup.get("ceiling")]
+    # A setup is a file of others: limits that are no numbers are left out, as unknown ones are.
     known = [float(limit) for limit in limits if isinstance(limit, int | float)]
     low = min(values + known)
     high = max(values + known)
@@ -306,6 +314,7 @@ def _drawn_range(group: Group, series: Sequence[Series]) -> list[float]:
     span = max(values) - min(values) + 2 * room
     if not group.certified and 0 < span < (high - low) / 5:
         return [min(values) - room - span / 10, max(values) + room + span / 10]
+    # Where all returns are equal, the axis still needs a length.
     if low == high:
         high = low + 1
     return [low, high]

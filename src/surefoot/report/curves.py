@@ -34,7 +34,7 @@ Values = list[float | None]
 
 
 @dataclass(frozen=True)
-class Curve:
+class BoundCurve:
     """Bounds at the budgets of a grid; None where nothing is known."""
 
     lower: Values
@@ -58,7 +58,7 @@ def grid_of(runs: Sequence[FinishedRun]) -> list[float]:
     return sorted(budgets)
 
 
-def own_curve(run: FinishedRun, grid: Sequence[float]) -> Curve:
+def own_curve(run: FinishedRun, grid: Sequence[float]) -> BoundCurve:
     """Return the certificate's curve: recomputed where that gives the numbers of the file, else as steps.
 
     A bound at a larger budget holds at a smaller one, so between the budgets of the file the next larger one counts.
@@ -74,12 +74,13 @@ def own_curve(run: FinishedRun, grid: Sequence[float]) -> Curve:
     return _evaluate(stated, grid)
 
 
-def other_methods(run: FinishedRun, grid: Sequence[float]) -> dict[str, Curve]:
+def other_methods(run: FinishedRun, grid: Sequence[float]) -> dict[str, BoundCurve]:
     """Return what the other methods make of the same episodes, for comparison only."""
     if not run.records or len(run.records[0]) > MOST_COMPARED:
         return {}
+    # Of "auto" the method that it selected would only repeat the certificate's own curve.
     used = {run.proved.method, (run.proved.method_selection or {}).get("method")}
-    found: dict[str, Curve] = {}
+    found: dict[str, BoundCurve] = {}
     for method in COMPARED:
         if method in used or (method == "betting" and len(run.records[0]) > MOST_BET):
             continue
@@ -89,7 +90,7 @@ def other_methods(run: FinishedRun, grid: Sequence[float]) -> dict[str, Curve]:
     return found
 
 
-def perfect_curve(run: FinishedRun, grid: Sequence[float]) -> Curve | None:
+def perfect_curve(run: FinishedRun, grid: Sequence[float]) -> BoundCurve | None:
     """Return the best achievable bound with as many episodes: that of a perfect agent."""
     stated = run.proved
     if stated.ceiling is None or stated.kind is not None:
@@ -117,7 +118,7 @@ def round_for_drawing(values: Sequence[float | None]) -> Values:
     return [None if value is None else float(f"{value:.6g}") for value in values]
 
 
-def line(curve: Curve, stated: Certificate, grid: Sequence[float], side: str) -> dict[str, Any]:
+def line(curve: BoundCurve, stated: Certificate, grid: Sequence[float], side: str) -> dict[str, Any]:
     """Return one side of a curve, "lower" or "upper", as the page's data."""
     values = curve.lower
     format_bound = format_lower
@@ -157,10 +158,11 @@ def _certify_like(stated: Certificate, episodes: Episodes, method: str, spacing:
     try:
         return certify(episodes, stated.budgets.tolist(), stated.confidence, method, spacing)
     except InputError:
+        # A method that these episodes do not allow, such as one that needs a ceiling, is not compared.
         return None
 
 
-def _evaluate(made: Certificate, grid: Sequence[float]) -> Curve:
+def _evaluate(made: Certificate, grid: Sequence[float]) -> BoundCurve:
     """Return the bounds at every budget of the grid, None beyond the last one that is known."""
     lower: Values = [None] * len(grid)
     upper: Values = [None] * len(grid)
@@ -171,11 +173,11 @@ def _evaluate(made: Certificate, grid: Sequence[float]) -> Curve:
             lower[place] = bounds.lower
             upper[place] = bounds.upper
     if made.upper is None:
-        return Curve(lower, None, fine)
-    return Curve(lower, upper, fine)
+        return BoundCurve(lower, None, fine)
+    return BoundCurve(lower, upper, fine)
 
 
-def _keep_stated(curve: Curve, stated: Certificate, grid: Sequence[float]) -> Curve:
+def _keep_stated(curve: BoundCurve, stated: Certificate, grid: Sequence[float]) -> BoundCurve:
     """Put the file's own numbers where the file has them."""
     for index, budget in enumerate(stated.budgets.tolist()):
         if budget not in grid:

@@ -1,7 +1,7 @@
 """Evidence for people who must sign.
 
-``write_evidence``  one page for an auditor, and next to it the certificate as an in-toto statement
-``statement``       that statement
+``write_evidence``      one page for an auditor, and next to it the certificate as an in-toto statement
+``evidence_statement``  that statement
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from surefoot.errors import InputError
 from surefoot.files import write_text
 from surefoot.proof.certificate import Certificate
-from surefoot.proof.rounding import exact
+from surefoot.proof.rounding import format_exact
 from surefoot.provenance import sha256, versions
 from surefoot.report import html, sentences
 from surefoot.report.certificate_text import describe_noise, headline
@@ -51,19 +51,22 @@ def write_evidence(run: FinishedRun, verdict: Mapping[str, Any], folder: Path, o
             f"{folder} does not name its agent's hash; evidence is about one agent, named when it is certified"
         )
     if not verdict["bounds_recomputed"]:
-        wrong = [check for check in verdict["checks"] if check["result"] in ("failed", "impossible")]
-        found = "; ".join(f"{check['name']}: {check['detail']}" for check in wrong)
+        wrong = []
+        for check in verdict["checks"]:
+            if check["result"] in ("failed", "impossible"):
+                wrong.append(f"{check['name']}: {check['detail']}")
+        found = "; ".join(wrong)
         raise InputError(f"the bounds of {folder} could not be recomputed, so no evidence is written ({found})")
     # The statement first: the page names its hash.
     page = out or folder / PAGE
     signed = page.with_name(STATEMENT)
-    text = json.dumps(statement(run, run.certificate, verdict), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(evidence_statement(run, run.certificate, verdict), indent=1, allow_nan=False) + "\n"
     write_text(signed, text)
     write_text(page, _page(run, run.certificate, verdict, folder, sha256(text.encode())))
     return [page, signed]
 
 
-def statement(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any]) -> dict[str, Any]:
+def evidence_statement(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any]) -> dict[str, Any]:
     """Return an in-toto Statement v1: its subjects are the agent by its hash, and the files of the run by theirs."""
     agent = {
         "name": run.identity["agent"],
@@ -96,8 +99,13 @@ def statement(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any])
 def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], folder: Path, digest: str) -> str:
     groups = group_runs([run])
     escape = html.escape
-    checks = [[check["name"], check["result"], check["detail"]] for check in verdict["checks"]]
-    passed = sum(check["result"] == "passed" for check in verdict["checks"])
+    checks = []
+    passed = 0
+    for check in verdict["checks"]:
+        checks.append([check["name"], check["result"], check["detail"]])
+        # None failed: then there would be no page.
+        if check["result"] == "passed":
+            passed += 1
     facts = ""
     for key, value in html.known_facts(run):
         if value is not None:
@@ -115,7 +123,8 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], fol
             "budget-examples": escape(sentences.budget_examples(groups)),
             "excluded-threat": escape(sentences.excluded_threat(groups)),
             "episodes": f"{stated.n_episodes:,}",
-            "alpha": exact(float(f"{1 - stated.confidence:.12g}")),
+            # 1 - 0.95 has an error in its last digits, which nobody should read.
+            "alpha": format_exact(float(f"{1 - stated.confidence:.12g}")),
             "facts": f'<dl class="facts">{facts}</dl>',
             "recomputed": f"{passed} checks passed, none failed; no episode was rerun, so this is not a verification.",
             "checks": f'<div class="words">{html.table("Checks", ["check", "result", "found"], checks)}</div>',

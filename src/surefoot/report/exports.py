@@ -35,9 +35,12 @@ def as_markdown(runs: Sequence[FinishedRun]) -> str:
         sentence, heads, rows, footnotes = _table_parts(run)
         lines += [f"### {_escape_markdown(label)}\n", f"{_escape_markdown(sentence)}\n"]
         lines += ["| " + " | ".join(heads) + " |", "|" + "---:|" * len(heads)]
-        lines += ["| " + " | ".join(row) + " |" for row in rows]
+        for row in rows:
+            lines.append("| " + " | ".join(row) + " |")
+        # A table ends with an empty line.
         lines.append("")
-        lines += [f"{_escape_markdown(footnote)}\n" for footnote in footnotes]
+        for footnote in footnotes:
+            lines.append(f"{_escape_markdown(footnote)}\n")
     return "\n".join(lines)
 
 
@@ -50,9 +53,11 @@ def as_latex(runs: Sequence[FinishedRun]) -> str:
         lines.append(f"\\caption{{{_escape_latex(f'{label}. {sentence}')}}}")
         lines += [f"\\begin{{tabular}}{{{'r' * len(heads)}}}", r"\toprule"]
         lines += [" & ".join(map(_escape_latex, heads)) + r" \\", r"\midrule"]
-        lines += [" & ".join(map(_escape_latex, row)) + r" \\" for row in rows]
+        for row in rows:
+            lines.append(" & ".join(map(_escape_latex, row)) + r" \\")
         lines += [r"\bottomrule", r"\end{tabular}"]
-        lines += [f"\\par\\smallskip\\footnotesize {_escape_latex(footnote)}" for footnote in footnotes]
+        for footnote in footnotes:
+            lines.append(f"\\par\\smallskip\\footnotesize {_escape_latex(footnote)}")
         lines.append("\\end{table}\n")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from surefoot.episodes import Baseline, Episodes
 from surefoot.proof.certificate import Certificate, same_setup
-from surefoot.proof.rounding import decimals
+from surefoot.proof.rounding import count_decimals
 from surefoot.report.certificate_text import digits_for, headline_index
 
 
@@ -67,7 +67,7 @@ class FinishedRun:
         # A setup is a file of others: a floor that is no number is taken as unknown.
         floor = self.setup.get("floor")
         known_floor = float(floor) if isinstance(floor, int | float) else 0.0
-        return decimals(known_floor, self.setup.get("ceiling"), max(self.measured["curve"]))
+        return count_decimals(known_floor, self.setup.get("ceiling"), max(self.measured["curve"]))
 
     @property
     def required(self) -> float | None:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.proof.rounding import exact
+from surefoot.proof.rounding import format_exact
 from surefoot.report.charts import Group
 
 MOST_BARS = 48
 FEW = 1  # a single bar as wide as the page shows nothing
-MOST_STEPS = 400  # bars of budget usage; longer episodes have neighboring steps added up
+MOST_STEP_BARS = 400  # bars of budget usage; longer episodes have neighboring steps added up
 
 
 def histogram_data(group: Group) -> dict[str, Any] | None:
@@ -26,7 +26,9 @@ def histogram_data(group: Group) -> dict[str, Any] | None:
     distributions = _distributions(group)
     if not distributions:
         return None
-    low, high, whole = _shown_range(group, [returns for _, returns, _ in distributions])
+    together = np.concatenate([returns for _, returns, _ in distributions])
+    low, high, whole = _shown_range(group, together)
+    # The same bins for all of them, so that their bars can be compared.
     edges = bin_edges(low, high, whole)
     items = []
     for label, returns, digits in distributions:
@@ -67,12 +69,11 @@ def bin_edges(low: float, high: float, whole: bool) -> NDArray[np.float64]:
     return edges
 
 
-def _shown_range(group: Group, returns: Sequence[NDArray[np.float64]]) -> tuple[float, float, bool]:
+def _shown_range(group: Group, together: NDArray[np.float64]) -> tuple[float, float, bool]:
     """Return the range to show, and whether it is one of whole numbers.
 
     Floor and ceiling of the return are in it, unless the returns would then crowd in a corner.
     """
-    together = np.concatenate(returns)
     least = float(together.min())
     greatest = float(together.max())
     whole = bool((together == np.round(together)).all())
@@ -94,10 +95,12 @@ def _distributions(group: Group) -> list[tuple[str, NDArray[np.float64], int]]:
     found = []
     for entry in group.certified:
         name = "without attack" if len(group.entries) == 1 else f"{entry.label}, without attack"
-        found += [(name, record.returns, entry.run.digits) for record in entry.run.records]
+        for record in entry.run.records:
+            found.append((name, record.returns, entry.run.digits))
     for entry in group.attacked:
+        # Runs without episode data have no records at all.
         for budget, record in zip(entry.run.measured["budgets"], entry.run.records, strict=False):
-            found.append((f"{entry.label}, budget {exact(budget)}", record.returns, entry.run.digits))
+            found.append((f"{entry.label}, budget {format_exact(budget)}", record.returns, entry.run.digits))
     return found
 
 
@@ -109,14 +112,14 @@ def spending_data(group: Group) -> list[dict[str, Any]]:
         for number, budget in enumerate(attack["budgets"]):
             squares = np.array(attack["spending"][number], dtype=np.float64)
             if squares.size and budget > 0:
-                found.append(_budget_usage(f"{entry.label}, budget {exact(budget)}", float(budget), squares))
+                found.append(_budget_usage(f"{entry.label}, budget {format_exact(budget)}", float(budget), squares))
     return found
 
 
 def _budget_usage(label: str, budget: float, squares: NDArray[np.float64]) -> dict[str, Any]:
     total = float(squares.sum())
     # So many neighboring steps make one bar.
-    together = -(-squares.size // MOST_STEPS)
+    together = -(-squares.size // MOST_STEP_BARS)
     bars = np.pad(squares, (0, -squares.size % together)).reshape(-1, together).sum(axis=1)
     says = f"On average {100 * (total / budget**2):.0f}% of the squared budget was used"
     if total > 0:

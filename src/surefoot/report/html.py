@@ -13,16 +13,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from surefoot.errors import printable
-from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower, percent
+from surefoot.proof.rounding import format_budget, format_estimate, format_exact, format_lower, format_percent
 from surefoot.report.certificate_text import bounds_table, budget_texts, notes, requested_lines
 from surefoot.report.charts import Entry, Group
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.histograms import histogram_rows
-from surefoot.report.sentences import ATTACK_HEADS, attack_rows
+from surefoot.report.sentences import ATTACK_HEADS, attack_rows, certified_runs
 
 MOST_COLUMNS = 7
 # What a reader looks for first, and what it is called.
-NAMES = {
+FACT_NAMES = {
     "task": "task",
     "environment": "environment",
     "agent": "agent",
@@ -66,13 +66,14 @@ def render_opening(number: tuple[str, str] | None, sentences: Sequence[str], inc
         kind = "bound" if value.startswith("≥") else "estimate"
         elements.append(f'<p class="number {kind}"><b>{escape(value)}</b> <span>{escape(of)}</span></p>')
     elements.append(tag("p", sentences[0], kind="headline"))
-    elements += [tag("p", sentence, kind="lead") for sentence in sentences[1:]]
+    for sentence in sentences[1:]:
+        elements.append(tag("p", sentence, kind="lead"))
     return "\n".join(elements)
 
 
 def render_tiles(groups: Sequence[Group]) -> str:
     """Return the few numbers that a reader looks for first; only for a page about one certificate."""
-    certified = [entry.run for group in groups for entry in group.certified]
+    certified = certified_runs(groups)
     if len(certified) != 1:
         return ""
     run = certified[0]
@@ -85,7 +86,7 @@ def render_tiles(groups: Sequence[Group]) -> str:
     if run.baseline is not None:
         mean = format_estimate(run.baseline.mean, run.baseline.sem, run.digits)
         shown.append(_tile(mean, "open-loop baseline, an estimate", "estimate"))
-    shown.append(_tile(percent(stated.confidence), "confidence", "fact"))
+    shown.append(_tile(format_percent(stated.confidence), "confidence", "fact"))
     shown.append(_tile(f"{stated.n_episodes:,}", "episodes", "fact"))
     return f'<dl class="tiles">{"".join(shown)}</dl>'
 
@@ -103,7 +104,9 @@ def _tile(value: str, what: str, kind: str) -> str:
 
 def bounds_tables(group: Group) -> str:
     """Return the certified bounds of a group as tables, next to what attacks measured."""
-    certified = [_bounds_table(group, entry) for entry in group.certified]
+    certified = []
+    for entry in group.certified:
+        certified.append(_bounds_table(group, entry))
     return "\n".join(certified) + "".join(map(_attack_table, group.attacked))
 
 
@@ -115,21 +118,29 @@ def _bounds_table(group: Group, entry: Entry) -> str:
     """Return the bounds of a certificate, with a column for every attack on the same agent."""
     stated = entry.run.proved
     bounds = bounds_table(stated, entry.run.baseline)
+    # Attacks have the color of the agent that they attack.
     attacks = [attack for attack in group.attacked if attack.color == entry.color]
     heads = [bounds.heads[0], "certified lower bound", "certified upper bound"]
-    heads += [f"{attack.label} (measured)" for attack in attacks]
+    for attack in attacks:
+        heads.append(f"{attack.label} (measured)")
     body = []
     for row in bounds.rows:
-        measured = [_mean_under_attack(attack.run, row.l2_budget) for attack in attacks]
-        body.append([*row.marked_cells, *measured])
+        cells = list(row.marked_cells)
+        for attack in attacks:
+            cells.append(_mean_under_attack(attack.run, row.l2_budget))
+        body.append(cells)
     remarks = [*requested_lines(stated), *notes(stated)]
     if bounds.note:
         remarks.insert(0, bounds.note)
-    return table(entry.label, heads, body) + "".join(tag("p", remark, kind="note") for remark in remarks)
+    page_part = table(entry.label, heads, body)
+    for remark in remarks:
+        page_part += tag("p", remark, kind="note")
+    return page_part
 
 
 def _mean_under_attack(run: FinishedRun, budget: float) -> str:
     attack = run.measured
+    # An attack may have been run at other budgets than were certified: nothing is interpolated.
     if budget not in attack["budgets"]:
         return "not tried"
     index = attack["budgets"].index(budget)
@@ -146,15 +157,23 @@ def comparison_table(group: Group) -> str:
     # Every second or third of them, where there are more than a page is wide.
     shown = sorted(common)[:: -(-len(common) // MOST_COLUMNS) or 1]
     heads = ["run", "sigma", "method", "episodes", "confidence", "no attack (estimate)"]
-    heads += [f"B\u00a0=\u00a0{format_budget(budget)}" for budget in shown]
+    for budget in shown:
+        heads.append(f"B\u00a0=\u00a0{format_budget(budget)}")
     body = []
     for entry in group.certified:
         stated = entry.run.proved
         digits = entry.run.digits
-        row = [entry.label, exact(stated.sigma), stated.method, f"{stated.n_episodes:,}", percent(stated.confidence)]
+        row = [
+            entry.label,
+            format_exact(stated.sigma),
+            stated.method,
+            f"{stated.n_episodes:,}",
+            format_percent(stated.confidence),
+        ]
         row.append(f"{stated.estimate:.{digits}f}")
         lower = dict(zip(stated.budgets.tolist(), stated.lower.tolist(), strict=True))
-        row += [format_lower(lower[budget], digits) for budget in shown]
+        for budget in shown:
+            row.append(format_lower(lower[budget], digits))
         body.append(row)
     return table("Certified lower bounds at budget B", heads, body)
 
@@ -170,7 +189,10 @@ def histogram_table(histogram: Mapping[str, Any]) -> str:
 
 def render_setups(groups: Sequence[Group]) -> str:
     """Return the setup of every run."""
-    return "\n".join(_setup(entry) for group in groups for entry in group.entries)
+    setups = []
+    for group in groups:
+        setups += map(_setup, group.entries)
+    return "\n".join(setups)
 
 
 def _setup(entry: Entry) -> str:
@@ -203,10 +225,10 @@ def known_facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
     """Yield what is known about a run, what a reader looks for first at the top, and the hashes of its files."""
     facts = _setup_facts(run)
     yield "run directory", run.name
-    for key, name in NAMES.items():
+    for key, name in FACT_NAMES.items():
         if key in facts:
             yield name, facts[key]
-    for key in sorted(facts.keys() - NAMES.keys() - {"schema"}):
+    for key in sorted(facts.keys() - FACT_NAMES.keys() - {"schema"}):
         yield key.replace("_", " "), facts[key]
     if run.baseline is not None:
         yield "open-loop baseline", run.baseline.what
@@ -220,7 +242,10 @@ def known_facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
 def _setup_facts(run: FinishedRun) -> dict[str, Any]:
     """Return the setup with what the result says about it, by the names of the files."""
     facts = dict(run.setup)
-    facts |= {key: value for key, value in run.identity.items() if value is not None}
+    for key, value in run.identity.items():
+        # What the result does not know may still be known from the setup.
+        if value is not None:
+            facts[key] = value
     stated = run.certificate
     if stated is not None:
         for name in ("method", "confidence", "sigma", "floor", "ceiling"):
@@ -251,10 +276,11 @@ def plain(value: Any) -> str:
         return ", ".join(f"{key} {plain(part)}" for key, part in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(plain, value)) or "none"
+    # True and False are integers of Python.
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):
-        return exact(value)
+        return format_exact(value)
     return str(value)
 
 

@@ -25,8 +25,8 @@ from surefoot.report.histograms import histogram_data, spending_data
 from surefoot.report.html import escape
 from surefoot.report.taped_frames import replay_data
 
-NAME = "report.html"
-LARGEST = 8_000_000  # bytes of a page
+REPORT_FILE = "report.html"
+LARGEST_PAGE = 8_000_000  # bytes of a page
 MOST_OF_REPLAYS = 5_000_000
 SCRIPTS = ("draw.js", "curve.js", "outcomes.js", "scenes.js", "replay.js", "theme.js", "main.js")
 NOT_REPLAYED = (
@@ -40,9 +40,9 @@ def write_report(runs: Sequence[FinishedRun], path: Path) -> None:
     if not runs:
         raise InputError("a report needs at least one run directory, got none")
     page = build_page(runs)
-    if len(page.encode()) > LARGEST:
+    if len(page.encode()) > LARGEST_PAGE:
         raise InputError(
-            f"the page about {len(runs)} runs would have {len(page.encode()):,} bytes, more than {LARGEST:,}; "
+            f"the page about {len(runs)} runs would have {len(page.encode()):,} bytes, more than {LARGEST_PAGE:,}; "
             "name fewer run directories"
         )
     write_text(path, page)

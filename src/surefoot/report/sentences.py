@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from surefoot.errors import InputError
-from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower
+from surefoot.proof.rounding import format_budget, format_estimate, format_exact, format_lower
 from surefoot.report.budget_words import explain_budget
 from surefoot.report.certificate_text import asked_budgets, headline, norm_of
 from surefoot.report.charts import ATTACK_SCOPE, Group
 from surefoot.report.finished_run import FinishedRun
 
-IDLE = 0.01  # of the budget: an attack that used less did not attack
+IDLE_SHARE = 0.01  # of the budget: an attack that used less did not attack
 ATTACK_HEADS = ("attack budget", "mean ± standard error", "lambda", "mean budget used")
 
 
 def title_of(groups: Sequence[Group]) -> str:
     """Return the title of the page."""
     runs = _all_runs(groups)
-    certified = _certified_runs(groups)
+    certified = certified_runs(groups)
     if len(certified) > 1:
         return f"{len(certified)} certificates compared"
     if certified and certified[0].identity.get("agent"):
@@ -40,26 +40,31 @@ def title_of(groups: Sequence[Group]) -> str:
 
 def opening_sentences(groups: Sequence[Group]) -> list[str]:
     """Return the sentences at the top: first what is proved, then what was measured."""
-    proved = [headline(run.proved, run.required, run.baseline) for run in _certified_runs(groups)]
+    proved = []
+    for run in certified_runs(groups):
+        proved.append(headline(run.proved, run.required, run.baseline))
     if len(proved) > 1:
         # A reader who picks the best of several certificates relies on all of them.
         proved = [
             f"Each of the {len(proved)} certificates holds with its own confidence. If you rely on several of them, "
             "their error probabilities add up."
         ]
-    measured = [attack_sentence(entry.run) for group in groups for entry in group.attacked]
+    measured = []
+    for group in groups:
+        for entry in group.attacked:
+            measured.append(attack_sentence(entry.run))
     return [*proved, *measured]
 
 
 def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
     """Return the one number that a page is about, and of what it is; None for a page about several runs."""
     runs = _all_runs(groups)
-    certified = _certified_runs(groups)
+    certified = certified_runs(groups)
     if len(certified) == 1:
         run = certified[0]
         what = "certified"
         if run.proved.ceiling is not None:
-            what = f"of {exact(run.proved.ceiling)}, certified"
+            what = f"of {format_exact(run.proved.ceiling)}, certified"
         return f"≥ {format_lower(run.proved.lower[run.headline_index], run.digits)}", what
     if not certified and len(runs) == 1:
         mean, _, error = _lowest_mean(runs[0])[0].partition(" ± ")
@@ -71,16 +76,24 @@ def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
 
 
 def _all_runs(groups: Sequence[Group]) -> list[FinishedRun]:
-    return [run for group in groups for run in group.runs]
+    runs = []
+    for group in groups:
+        runs += group.runs
+    return runs
 
 
-def _certified_runs(groups: Sequence[Group]) -> list[FinishedRun]:
-    return [entry.run for group in groups for entry in group.certified]
+def certified_runs(groups: Sequence[Group]) -> list[FinishedRun]:
+    """Return the runs that have a certificate."""
+    runs = []
+    for group in groups:
+        for entry in group.certified:
+            runs.append(entry.run)
+    return runs
 
 
 def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
     """Return the title of the curves and how to read their lines and marks."""
-    certified = _certified_runs(groups)
+    certified = certified_runs(groups)
     has_baseline = any(run.baseline is not None for run in _all_runs(groups))
     words = []
     title = "Measured attacks"
@@ -100,15 +113,19 @@ def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
 
 def budget_meanings(groups: Sequence[Group]) -> list[str]:
     """Return what the budgets of the page bound, one text per threat."""
-    meanings = [run.proved.scope.format(norm=norm_of(run.proved)) for run in _certified_runs(groups)]
+    meanings = []
+    for run in certified_runs(groups):
+        meanings.append(run.proved.scope.format(norm=norm_of(run.proved)))
     if any(group.attacked for group in groups):
         meanings.append(ATTACK_SCOPE)
+    # Each once, in the order of the runs.
     return list(dict.fromkeys(meanings))
 
 
 def budget_examples(groups: Sequence[Group]) -> str:
     """Return what the headline's budget, or an attack's largest, is in the units of the observations."""
     run = [*groups[0].certified, *groups[0].attacked][0].run
+    # Attacks are measured with one sigma, in l2, over whole episodes.
     sigma: Any = run.sigma
     norm = "l2"
     per_step = False
@@ -141,7 +158,7 @@ def budget_examples(groups: Sequence[Group]) -> str:
 
 def excluded_threat(groups: Sequence[Group]) -> str:
     """Return the threat that a page about whole episodes must exclude; empty where a budget per step is certified."""
-    if any(run.proved.kind == "per-step" for run in _certified_runs(groups)):
+    if any(run.proved.kind == "per-step" for run in certified_runs(groups)):
         return ""
     return ", or with a budget for each single step"
 
@@ -155,9 +172,10 @@ def attack_sentence(run: FinishedRun) -> str:
     mean, worst = _lowest_mean(run)
     noise = "undefended (sigma = 0)"
     if run.sigma > 0:
-        noise = f"smoothed with sigma {exact(run.sigma)}"
+        noise = f"smoothed with sigma {format_exact(run.sigma)}"
     return (
-        f"Under the strongest attack tried (method {attack.get('method')}, budget {exact(attack['budgets'][worst])}), "
+        f"Under the strongest attack tried (method {attack.get('method')}, "
+        f"budget {format_exact(attack['budgets'][worst])}), "
         f"{attack.get('agent')}, {noise}, had a mean return of {mean} over {attack['episodes']:,} episodes: a "
         "measurement, not a bound."
     )
@@ -180,8 +198,8 @@ def attack_rows(run: FinishedRun) -> list[Sequence[str]]:
         budget = format_budget(attack["budgets"][index])
         mean = format_estimate(attack["curve"][index], attack["curve_sem"][index], run.digits)
         lambda_ = attack["curve_lambda"][index]
-        lambda_text = "none" if lambda_ is None else exact(lambda_)
-        usage = "did not attack" if used < IDLE else f"{used:.0%}"
+        lambda_text = "none" if lambda_ is None else format_exact(lambda_)
+        usage = "did not attack" if used < IDLE_SHARE else f"{used:.0%}"
         rows.append((budget, mean, lambda_text, usage))
     return rows
 
@@ -202,7 +220,10 @@ def budget_used(attack: Mapping[str, Any]) -> list[float]:
 def attack_notes(attack: Mapping[str, Any]) -> list[str]:
     """Return the warnings about an attack that hardly attacked, and what to try."""
     notes = []
-    idle = [one for row in attack["did_not_attack"] for one in row]
+    # A row for every budget, in it a value for every lambda.
+    idle: list[bool] = []
+    for row in attack["did_not_attack"]:
+        idle += row
     if any(idle):
         notes.append("* did not attack: used less than 1% of its budget.")
     budgets = attack["budgets"]

@@ -20,9 +20,9 @@ from surefoot.report.finished_run import FinishedRun
 
 PICTURES_PER_ROW = 10  # of a sheet
 MOST_COORDINATES = 12
-MOST_STEPS = 500  # of a replay
+MOST_REPLAY_STEPS = 500  # of a replay
 MOST_TAPED = 2**26  # bytes of all its arrays, header included
-SCHEMA = 1
+REPLAY_SCHEMA = 1
 
 
 def replay_data(run: FinishedRun, label: str) -> dict[str, Any] | None:
@@ -36,8 +36,8 @@ def replay_data(run: FinishedRun, label: str) -> dict[str, Any] | None:
 
 
 def _recording_data(facts: Mapping[str, Any], arrays: Mapping[str, Any], label: str) -> dict[str, Any]:
-    if facts.get("schema") != SCHEMA:
-        raise ValueError(f"schema {facts.get('schema')}, expected {SCHEMA}")
+    if facts.get("schema") != REPLAY_SCHEMA:
+        raise ValueError(f"schema {facts.get('schema')}, expected {REPLAY_SCHEMA}")
     _check_tracks(arrays)
     sigma = float(facts["sigma"])
     panels = [_panel("True state", "clean", arrays, "quiet", "clean")]
@@ -60,14 +60,18 @@ def _recording_data(facts: Mapping[str, Any], arrays: Mapping[str, Any], label: 
 
 
 def _check_tracks(arrays: Mapping[str, Any]) -> None:
-    """Reject what is not at most ``MOST_STEPS`` observations, actions and budgets used of one length and shape."""
+    """Reject what is not at most MOST_REPLAY_STEPS observations, actions and budgets used of one length and shape."""
     tracks = ["quiet"]
     if "attacked_seen" in arrays:
         tracks.append("attacked")
     for track in tracks:
         clean = arrays[f"{track}_clean"]
-        if not 1 <= len(clean) <= MOST_STEPS or clean[0].shape != arrays["quiet_clean"].shape[1:] or not clean.size:
-            raise ValueError(f"expected from 1 to {MOST_STEPS} observations of one shape, got {clean.shape}")
+        if (
+            not 1 <= len(clean) <= MOST_REPLAY_STEPS
+            or clean[0].shape != arrays["quiet_clean"].shape[1:]
+            or not clean.size
+        ):
+            raise ValueError(f"expected from 1 to {MOST_REPLAY_STEPS} observations of one shape, got {clean.shape}")
         shapes = {"seen": clean.shape, "actions": clean.shape[:1], "spent": clean.shape[:1]}
         for what, shape in shapes.items():
             found = arrays[f"{track}_{what}"].shape

@@ -25,13 +25,12 @@ from surefoot.play.workers import Workers, as_workers
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.provenance import versions
-from surefoot.report.sentences import IDLE
+from surefoot.report.sentences import IDLE_SHARE
 from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder, configuration_name
+from surefoot.runs.read import ATTACK_SCHEMA
 from surefoot.runs.shares import Share, run_share
 from surefoot.runs.taped_episode import record_replay
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +201,7 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
     lambdas = grid.columns
     setup = grid.base.setup()
     result: dict[str, Any] = {
-        "schema": SCHEMA,
+        "schema": ATTACK_SCHEMA,
         "task": setup["task"],
         "agent": setup["agent"],
         "agent_sha256": setup["agent_sha256"],
@@ -238,7 +237,7 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         result["curve_lambda"].append(lambdas[worst])
         result["largest_spent"] = max(result["largest_spent"], *map(_largest_used, row))
         result["mean_spent"].append(used)
-        result["did_not_attack"].append([budget > 0 and mean < IDLE * budget for mean in used])
+        result["did_not_attack"].append([budget > 0 and mean < IDLE_SHARE * budget for mean in used])
         result["spending"].append(_mean_spending(row[worst]))
     return result
 

@@ -20,7 +20,7 @@ from surefoot.runs.folder import RunFolder
 from surefoot.runs.sequential import run_until, sequential_setup, stream_blocks
 from surefoot.runs.taped_episode import attacked_plan, record_replay
 
-MOST_LETTERS = 150  # of a directory's name that says what is in it
+LONGEST_RUN_NAME = 150  # letters of a directory's name that say what is in it
 
 
 def run_name(plan: Plan) -> str:
@@ -45,8 +45,8 @@ def run_name(plan: Plan) -> str:
     if plan.task.scoring.gamma is not None:
         name += f"-discount{plan.task.scoring.gamma:g}"
     # File systems take names of up to 255 bytes.
-    if len(name) > MOST_LETTERS:
-        return f"{safe_name(name[:MOST_LETTERS])}-{_hash_briefly(name)}"
+    if len(name) > LONGEST_RUN_NAME:
+        return f"{safe_name(name[:LONGEST_RUN_NAME])}-{_hash_briefly(name)}"
     return safe_name(name)
 
 

@@ -10,19 +10,19 @@ from typing import Any
 from surefoot.files import write_json
 from surefoot.play.plan import Plan
 from surefoot.play.workers import Workers
-from surefoot.proof.comparison import Comparison, Contest
+from surefoot.proof.comparison import Comparison, ComparisonMonitor
 from surefoot.provenance import versions
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.sequential import run_until, sequential_setup, stream_blocks
 
-NAME = "comparison.json"
+COMPARISON_FILE = "comparison.json"
 SIDES = ("A", "B")
 
 
 def compared_run(
     a: Plan,
     b: Plan,
-    contest: Contest,
+    contest: ComparisonMonitor,
     folder: Path,
     *,
     workers: int | Workers = 1,
@@ -57,7 +57,7 @@ def compared_run(
         content = result.to_json()
         for side, plan in plans.items():
             content[side] = _describe_side(plan)
-        write_json(folder / NAME, {**content, "command": command, "versions": versions()})
+        write_json(folder / COMPARISON_FILE, {**content, "command": command, "versions": versions()})
     return result
 
 

@@ -14,10 +14,10 @@ from surefoot.files import write_json, write_whole
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.report.curves import same_bounds
-from surefoot.report.page import NAME, write_report
+from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.read import neighbors, read_run
 
-SCHEMA = 1
+RUN_SCHEMA = 1
 MOST_NEIGHBORS = 8
 
 
@@ -45,7 +45,9 @@ def finish_run(
     """
     drawn = _write_result(folder, result, baseline, figure=figure)
     known = None if baseline is None else baseline.to_json()
-    write_json(folder / "run.json", {"schema": SCHEMA, **metadata, "figure": drawn, "blind": known, "command": command})
+    write_json(
+        folder / "run.json", {"schema": RUN_SCHEMA, **metadata, "figure": drawn, "blind": known, "command": command}
+    )
     return write_run_report(folder, result if isinstance(result, Certificate) else None)
 
 
@@ -66,11 +68,11 @@ def write_run_report(folder: Path, certificate: Certificate | None = None) -> Pa
     if run.certificate is not None:
         runs = [run, *others]
     try:
-        write_report(runs, folder / NAME)
+        write_report(runs, folder / REPORT_FILE)
     except InputError:
         # Whatever is wrong with a neighbor, a run gets its page.
-        write_report([run], folder / NAME)
-    return folder / NAME
+        write_report([run], folder / REPORT_FILE)
+    return folder / REPORT_FILE
 
 
 def _write_result(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from surefoot.play.rollout import Progress
     from surefoot.play.workers import Workers
 
-SCHEMA = 1
+RUN_FOLDER_SCHEMA = 1
 PATIENCE = 2.5  # seconds: workers of a killed run may hold its lock until they notice, about a second later
 
 
@@ -34,7 +34,7 @@ class RunFolder:
         self.folder = folder
         self._lock_file: os.stat_result | None = None  # while this process has the directory
         # As it will be read back: a tuple is written as a list, and must not look like another setup.
-        self.setup: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **setup}))
+        self.setup: dict[str, Any] = json.loads(json.dumps({"schema": RUN_FOLDER_SCHEMA, **setup}))
 
     @property
     def record(self) -> Path:

@@ -22,13 +22,13 @@ from surefoot.files import (
     untrusted,
 )
 from surefoot.play.measured_baselines import BASELINES
-from surefoot.proof.certificate import FILES, Certificate
+from surefoot.proof.certificate import CERTIFICATE_FILES, Certificate
 from surefoot.provenance import sha256
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.taped_frames import MOST_TAPED
 from surefoot.runs.folder import configuration_name
 
-SCHEMA = 1
+ATTACK_SCHEMA = 1
 _IDENTITY = ("task", "agent", "agent_sha256", "seed", "features")
 
 
@@ -36,7 +36,7 @@ def read_run(folder: Path) -> FinishedRun:
     """Read a run directory, or say why it is not one."""
     if not folder.is_dir():
         raise InputError(f"no directory {folder}; give a run directory of 'surefoot certify' or 'surefoot attack'")
-    for name in FILES:
+    for name in CERTIFICATE_FILES:
         if (folder / name).exists():
             return _read_certified(folder / name)
     if (folder / "attack.json").exists():
@@ -97,7 +97,7 @@ def _assemble_run(
     tape = None
     if (folder / "replay.npz").exists():
         tape = read_npz(folder / "replay.npz", "replay", most=MOST_TAPED)
-    hashed = [*FILES, "attack.json"]
+    hashed = [*CERTIFICATE_FILES, "attack.json"]
     if certificate is not None:
         hashed.append("episodes.npz")  # where they were read, and so are undamaged
     return FinishedRun(
@@ -143,8 +143,8 @@ def _find_baseline(setup: Mapping[str, Any], found: Any) -> Baseline | None:
 
 
 def _check_attack(content: Mapping[str, Any]) -> None:
-    if content["schema"] != SCHEMA:
-        raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
+    if content["schema"] != ATTACK_SCHEMA:
+        raise ValueError(f"schema {content['schema']}, expected {ATTACK_SCHEMA}")
     length = len(numbers(content["budgets"]))
     if not length or not len(numbers(content["curve"])) == len(numbers(content["curve_sem"])) == length:
         raise ValueError("expected one mean and one standard error per budget")

@@ -136,10 +136,10 @@ def _select_list(path: Path, content: object) -> Found:
         # Only lists can be returns: a file may also say when and with what they were measured.
         lists = [key for key, value in content.items() if isinstance(value, list)]
         name = _select_name(path, "key", lists)
-        return _as_numbers(path, content[name]), f"the list {name!r}"
+        return _checked_numbers(path, content[name]), f"the list {name!r}"
     if not isinstance(content, list):
         raise InputError(f"{path} must hold a list of numbers, got {type(content).__name__}")
-    return _as_numbers(path, content), "all numbers of the list"
+    return _checked_numbers(path, content), "all numbers of the list"
 
 
 def _parse_lines(path: Path, text: str) -> Found:
@@ -152,7 +152,7 @@ def _parse_lines(path: Path, text: str) -> Found:
     # One line of numbers is a list; several such lines may be a table, and nothing says which column is meant.
     if 1 < n_lines < len(words):
         raise InputError(f"{path} has lines of several numbers; give one return per line, or name columns in a .csv")
-    return _as_numbers(path, words), "all numbers of the text"
+    return _checked_numbers(path, words), "all numbers of the text"
 
 
 def _select_column(path: Path, text: str) -> Found:
@@ -171,12 +171,12 @@ def _select_column(path: Path, text: str) -> Found:
         what = f"the column {name!r}"
         if text.startswith("#{"):
             what += " of SB3's Monitor"
-        return _as_numbers(path, [row[index] for row in rows[1:]]), what
+        return _checked_numbers(path, [row[index] for row in rows[1:]]), what
     if len(rows) == 1 and len(first) > 1:
-        return _as_numbers(path, first), "all numbers of the only row"
+        return _checked_numbers(path, first), "all numbers of the only row"
     if len(first) > 1:
         raise InputError(f"{path} has {len(first)} columns without names; which one are the returns? Keep that one")
-    return _as_numbers(path, [row[0] for row in rows]), "the only column"
+    return _checked_numbers(path, [row[0] for row in rows]), "the only column"
 
 
 def _select_name(path: Path, kind: str, names: Sequence[str]) -> str:
@@ -190,7 +190,7 @@ def _select_name(path: Path, kind: str, names: Sequence[str]) -> str:
     return candidates[0]
 
 
-def _as_numbers(path: Path, values: Sequence[object]) -> NDArray[np.float64]:
+def _checked_numbers(path: Path, values: Sequence[object]) -> NDArray[np.float64]:
     found = []
     for value in values:
         # True and False are numbers for Python, but hardly returns.

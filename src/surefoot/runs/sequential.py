@@ -13,10 +13,10 @@ from surefoot.episodes import Episodes
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import blocks_in_order
 from surefoot.play.workers import Workers
-from surefoot.proof.stopping import RunMonitor
+from surefoot.proof.stopping import StoppingMonitor
 from surefoot.runs.folder import RunFolder
 
-Blocks = Generator[Episodes, None, None]
+BlockStream = Generator[Episodes, None, None]
 
 
 def sequential_setup(plan: Plan, goal: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def sequential_setup(plan: Plan, goal: Mapping[str, Any]) -> dict[str, Any]:
     return {**plan.setup(), "sequential": True, "goal": goal}
 
 
-def stream_blocks(plan: Plan, store: RunFolder, workers: int | Workers) -> Blocks:
+def stream_blocks(plan: Plan, store: RunFolder, workers: int | Workers) -> BlockStream:
     """Return the blocks of a run in the order of their numbers: those on disk, then new ones, which are saved."""
     return blocks_in_order(plan, workers=workers, done=blocks_on_disk(plan, store), on_block=store.save_block)
 
@@ -43,7 +43,7 @@ def blocks_on_disk(plan: Plan, store: RunFolder) -> dict[int, Episodes]:
 
 
 def run_until(
-    monitor: RunMonitor, *streams: Blocks, planned: int, progress: Callable[..., None] | None = None
+    monitor: StoppingMonitor, *streams: BlockStream, planned: int, progress: Callable[..., None] | None = None
 ) -> tuple[list[Episodes], str]:
     """Take a block of each stream in turn until the monitor has a reason to stop.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import is_count, read_json
-from surefoot.runs.folder import SCHEMA, RunFolder
+from surefoot.runs.folder import RUN_FOLDER_SCHEMA, RunFolder
 
 if TYPE_CHECKING:
     from surefoot.play.plan import Plan
@@ -129,7 +129,7 @@ def _read_common_setup(folders: Sequence[Path]) -> dict[str, Any]:
             what = ", ".join(differences[:3])
             raise InputError(f"{folders[0]} and {folder} are shares of different runs ({what})")
     schema = common.pop("schema", None)
-    if schema != SCHEMA or not is_count(common.get("planned")) or not is_count(common.get("block")):
+    if schema != RUN_FOLDER_SCHEMA or not is_count(common.get("planned")) or not is_count(common.get("block")):
         raise InputError(f"{folders[0] / 'setup.json'} is not the setup of a share")
     return common
 

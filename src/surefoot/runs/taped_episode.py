@@ -23,10 +23,9 @@ from surefoot.play.loop import Step, play_block
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
 from surefoot.play.workers import run_apart
-from surefoot.report.taped_frames import MOST_STEPS, MOST_TAPED
+from surefoot.report.taped_frames import MOST_REPLAY_STEPS, MOST_TAPED, REPLAY_SCHEMA
 
-SCHEMA = 1
-NAME = "replay.npz"
+REPLAY_FILE = "replay.npz"
 MOST_PICTURES = 150
 ROOM = 2**16  # bytes of what else is in the file: the header, types and shapes
 # Up to this size an observation is a list of numbers, on which the paper's attack takes a moment.
@@ -70,7 +69,7 @@ def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None
     Returns:
         None, or why nothing was recorded: a failure here must not spoil what was computed.
     """
-    (folder / NAME).unlink(missing_ok=True)
+    (folder / REPLAY_FILE).unlink(missing_ok=True)
     try:
         # An environment that ends its process must not end this one.
         arrays = run_apart("recording an episode", _record_both, (plan, attacked), gpu=plan.gpu_share)
@@ -80,7 +79,7 @@ def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None
     size = sum(array.nbytes for array in arrays.values())
     if size > MOST_TAPED - ROOM:
         return f"its observations would take {size:,} bytes, more than a page can show"
-    write_npz(folder / NAME, {"schema": SCHEMA, **_describe_tape(plan, attacked)}, arrays)
+    write_npz(folder / REPLAY_FILE, {"schema": REPLAY_SCHEMA, **_describe_tape(plan, attacked)}, arrays)
     return None
 
 
@@ -112,8 +111,8 @@ def _record_both(plans: tuple[Plan, Plan | None], _: int) -> dict[str, NDArray[A
 
 
 def _record_tape(plan: Plan, name: str) -> dict[str, NDArray[Any]]:
-    most = MOST_STEPS
-    as_shown = _as_numbers
+    most = MOST_REPLAY_STEPS
+    as_shown = _as_floats
     if len(plan.task.spaces.shape) >= 2:
         most = MOST_PICTURES
         as_shown = _as_bytes
@@ -130,7 +129,7 @@ def _record_tape(plan: Plan, name: str) -> dict[str, NDArray[Any]]:
     }
 
 
-def _as_numbers(rows: list[NDArray[Any]]) -> NDArray[Any]:
+def _as_floats(rows: list[NDArray[Any]]) -> NDArray[Any]:
     return np.stack(rows).astype(np.float32)
 
 

@@ -16,13 +16,13 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
-from surefoot.proof.forecast import Forecast, best, forecast
+from surefoot.proof.forecast import Forecast, best_forecast, forecast
 from surefoot.train.folder import NamedArrays, TrainingCurve, TrainingRun
 
 ALPHA = 0.05  # of the certificates that choose the best weights
 N_PILOT = 1_000  # episodes per agent
 N_PILOT_GAMES = 100  # episodes per agent of Atari
-N_EPISODES = 10_000  # of the certificate to expect
+N_EXPECTED_EPISODES = 10_000  # of the certificate to expect
 
 
 def run_validation(
@@ -125,5 +125,5 @@ def best_sigma(task: Task, budget: float, *, recurrent: bool, seed: int, device:
             device=device,
             purpose=(Purpose.PILOT,),
         )
-        forecasts.append(forecast(play(pilot), budget=budget, alpha=ALPHA, n_episodes=N_EPISODES))
-    return best(forecasts)
+        forecasts.append(forecast(play(pilot), budget=budget, alpha=ALPHA, n_episodes=N_EXPECTED_EPISODES))
+    return best_forecast(forecasts)

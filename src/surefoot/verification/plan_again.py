@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.proof.bounds.samples import OrderedOutcomes, Samples
-from surefoot.proof.bounds.settle import Account, AlphaShare, Bet, Planner, Settlement, Strategy
+from surefoot.proof.bounds.settle import AlphaShare, Bet, CapitalAccount, Planner, Settlement, Strategy
 from surefoot.proof.planning import thetas
-from surefoot.proof.planning.auto import select, selection_size
-from surefoot.proof.planning.bettors import PLANNER
+from surefoot.proof.planning.auto import select_method, selection_size
+from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.strategies import AnytimeStrategy, FixedNumberStrategy
 from surefoot.verification.recompute.bands import Claim, Side
 from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, check_rows, check_sides, settled
@@ -35,10 +35,10 @@ def other_planner(certificate: dict[str, Any]) -> str | None:
     method = certificate.get("method")
     if certificate.get("kind") is None:
         is_planned = method in ("auto", "betting", "sequential")
-        here = PLANNER
+        here = PLANNER_VERSION
     else:
         is_planned = certificate["kind"] == "shared" and method == "betting"
-        here = thetas.PLANNER
+        here = thetas.THETA_PLANNER_VERSION
     version = certificate.get("planner")
     if not is_planned or version == here:
         return None
@@ -61,7 +61,7 @@ def check_choice(returns: Floats, claim: Claim, choice: Any, *, declared: bool =
     """
     scaled_budgets = np.array([budget / claim.sigma for budget in claim.budgets])
     first = returns[: selection_size(returns.size)].copy()
-    again = select(
+    again = select_method(
         first, returns.size, scaled_budgets, claim.alpha, claim.floor, claim.ceiling, declared=declared
     ).to_json()
     if choice["pilot"] != again["pilot"]:
@@ -177,7 +177,7 @@ class _WatchedPlanner:
         self._copied = np.full(returns.size, np.nan)  # behind what has been shown a planner finds nothing
         self._n_copied = 0
 
-    def next_bet(self, past: OrderedOutcomes, account: Account) -> Bet | None:
+    def next_bet(self, past: OrderedOutcomes, account: CapitalAccount) -> Bet | None:
         n = past.size
         self._copied[self._n_copied : n] = self.returns[self._n_copied : n]
         self._n_copied = n

@@ -15,10 +15,10 @@ from surefoot.proof.bounds.bands import Band
 from surefoot.proof.bounds.from_band import (
     mean_lower,
     mean_upper,
+    probability_lower,
+    probability_upper,
     quantile_lower,
     quantile_upper,
-    reach_lower,
-    reach_upper,
 )
 from surefoot.proof.bounds.gaussian_shift import shift_down, shift_up
 
@@ -93,19 +93,19 @@ def test_limits_that_are_not_monotone_are_used_best() -> None:
     for radius in RADII:
         assert mean_lower(jagged, 0, radius) == mean_lower(smooth, 0, radius)
         assert mean_upper(jagged, 4, radius) == mean_upper(smooth, 4, radius)
-        assert reach_lower(jagged, 0.5, radius, 0) == shift_down(0.9, radius)
-        assert reach_upper(jagged, 2.5, radius, 0) == shift_up(1 - 0.7, radius)
+        assert probability_lower(jagged, 0.5, radius, 0) == shift_down(0.9, radius)
+        assert probability_upper(jagged, 2.5, radius, 0) == shift_up(1 - 0.7, radius)
 
 
 def test_probabilities_between_and_beyond_the_points() -> None:
     band = the_law_itself(VALUES, WEIGHTS)
-    assert reach_lower(band, 0.0, 1.0, -3) == pytest.approx(shift_down(0.9, 1.0))
-    assert reach_upper(band, 0.0, 1.0, -3) == pytest.approx(shift_up(0.9, 1.0))
-    assert reach_lower(band, 0.5, 0.0, -3) == pytest.approx(0.9)
-    assert reach_lower(band, -3.0, RADII, -3).tolist() == [1] * 4
-    assert reach_upper(band, -3.0, RADII, -3).tolist() == [1] * 4
-    assert reach_lower(band, 6.1, RADII, -3, 6.5).tolist() == [0] * 4
-    assert reach_upper(band, 6.6, RADII, -3, 6.5).tolist() == [0] * 4
+    assert probability_lower(band, 0.0, 1.0, -3) == pytest.approx(shift_down(0.9, 1.0))
+    assert probability_upper(band, 0.0, 1.0, -3) == pytest.approx(shift_up(0.9, 1.0))
+    assert probability_lower(band, 0.5, 0.0, -3) == pytest.approx(0.9)
+    assert probability_lower(band, -3.0, RADII, -3).tolist() == [1] * 4
+    assert probability_upper(band, -3.0, RADII, -3).tolist() == [1] * 4
+    assert probability_lower(band, 6.1, RADII, -3, 6.5).tolist() == [0] * 4
+    assert probability_upper(band, 6.6, RADII, -3, 6.5).tolist() == [0] * 4
 
 
 def test_quantiles_by_hand() -> None:
@@ -135,9 +135,9 @@ def test_quantiles_invert_probabilities(points: list[float], q: float, radius: f
     size = len(points)
     band = Band(np.sort(points), np.sort(rng.random(size))[::-1].copy(), np.sort(rng.random(size)), 0.1, False)
     low = float(quantile_lower(band, q, radius, -100))
-    assert low == -100 or 1 - reach_lower(band, low, radius, -100) < q
+    assert low == -100 or 1 - probability_lower(band, low, radius, -100) < q
     high = float(quantile_upper(band, q, radius, -100, 100))
-    assert high == 100 or 1 - reach_upper(band, np.nextafter(high, 200), radius, -100) >= q
+    assert high == 100 or 1 - probability_upper(band, np.nextafter(high, 200), radius, -100) >= q
     assert low >= -100
     assert high <= 100
 

@@ -17,9 +17,9 @@ from laws import LAWS, Law, atoms, too_many
 from surefoot.errors import InputError
 from surefoot.proof.bounds import relative_entropy
 from surefoot.proof.bounds.binomial import lower_limit
-from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin, least_chance, mean_at_most
+from surefoot.proof.bounds.relative_entropy import BernoulliBound, TiltedBound, bound_wins, least_chance, mean_at_most
 from surefoot.proof.planning import thetas
-from surefoot.proof.planning.thetas import theta_pilot_size, tilts
+from surefoot.proof.planning.thetas import plan_and_bound_tilts, theta_pilot_size
 
 ALPHA = 0.2
 COSTS = (0.0, 0.1, 0.5, 2.0)
@@ -85,9 +85,9 @@ def test_tilts_and_coins_agree_where_both_are_exact():
     """For 0/1 returns the supremum over theta is the inverse of the binary entropy."""
     p, cost = 0.9, 0.3
     thetas = np.geomspace(0.01, 100, 4000)
-    dual = Tilts(thetas, thetas, 1 - p + p * np.exp(-thetas), 0).at(cost)
-    assert dual == pytest.approx(Coin(p, 1.0).at(cost), abs=1e-5)
-    assert dual <= Coin(p, 1.0).at(cost) + 1e-9
+    dual = TiltedBound(thetas, thetas, 1 - p + p * np.exp(-thetas), 0).at(cost)
+    assert dual == pytest.approx(BernoulliBound(p, 1.0).at(cost), abs=1e-5)
+    assert dual <= BernoulliBound(p, 1.0).at(cost) + 1e-9
 
 
 def test_the_truths_are_those_of_the_coin():
@@ -124,11 +124,11 @@ def test_the_betting_limit_covers_exactly():
 def test_limits_fall_with_cost_and_rise_with_alpha(seed):
     returns = LAWS[seed % len(LAWS)].draw(np.random.default_rng(seed), (120,))
     law = LAWS[seed % len(LAWS)]
-    made = tilts(returns, law.floor, law.ceiling, 0.1, [0.3])
+    made = plan_and_bound_tilts(returns, law.floor, law.ceiling, 0.1, [0.3])
     values = [made.at(cost) for cost in (0.0, 0.1, 0.3, 1.0, 10.0)]
     assert values == sorted(values, reverse=True)
     assert all(0 <= value <= law.ceiling - law.floor for value in values)
-    wins = [coin(returns, law.floor, law.ceiling, alpha).at(0.3) for alpha in (0.01, 0.1, 0.4)]
+    wins = [bound_wins(returns, law.floor, law.ceiling, alpha).at(0.3) for alpha in (0.01, 0.1, 0.4)]
     assert wins == sorted(wins)
 
 
@@ -136,7 +136,7 @@ def test_more_episodes_give_better_limits():
     law = LAWS[0]
     draws = law.draw(np.random.default_rng(3), (200_000,))
     sizes = (200, 2_000, 20_000, 200_000)
-    gaps = [TRUTHS[law.name][2] - tilts(draws[:n], 0.0, 10.0, 0.05, [0.5]).at(0.5) for n in sizes]
+    gaps = [TRUTHS[law.name][2] - plan_and_bound_tilts(draws[:n], 0.0, 10.0, 0.05, [0.5]).at(0.5) for n in sizes]
     assert gaps == sorted(gaps, reverse=True)
     assert 0 < gaps[-1] < 0.02
     assert gaps[0] > 0.2
@@ -147,19 +147,21 @@ def test_the_pilot_alone_settles_thetas_and_stakes():
     draws = law.draw(np.random.default_rng(4), (400,))
     size = theta_pilot_size(400)
     assert size == 40
-    one = tilts(draws, 0.0, 10.0, 0.05, COSTS)
-    other = tilts(np.concatenate([draws[:size], draws[size:] / 2]), 0.0, 10.0, 0.05, COSTS)
+    one = plan_and_bound_tilts(draws, 0.0, 10.0, 0.05, COSTS)
+    other = plan_and_bound_tilts(np.concatenate([draws[:size], draws[size:] / 2]), 0.0, 10.0, 0.05, COSTS)
     assert np.array_equal(one.thetas, other.thetas)
     assert np.array_equal(one.stakes, other.stakes)
     assert not np.array_equal(one.uppers, other.uppers)
     assert one.thetas.size <= thetas._MOST_THETAS
-    assert tilts(draws, 0.0, 10.0, 0.05, np.linspace(0, 5, 40).tolist()).thetas.size <= thetas._MOST_THETAS
+    assert (
+        plan_and_bound_tilts(draws, 0.0, 10.0, 0.05, np.linspace(0, 5, 40).tolist()).thetas.size <= thetas._MOST_THETAS
+    )
 
 
 def test_every_tilt_is_bounded_on_the_other_returns_at_its_share_of_alpha():
     """Without the pilot, which settled theta and stake, and all of them together at alpha."""
     draws = LAWS[0].draw(np.random.default_rng(4), (400,))
-    made, rest = tilts(draws, 0.0, 10.0, 0.05, COSTS), draws[theta_pilot_size(400) :]
+    made, rest = plan_and_bound_tilts(draws, 0.0, 10.0, 0.05, COSTS), draws[theta_pilot_size(400) :]
     assert made.thetas.size > 1
     assert made.uppers.tolist() == [
         mean_at_most(np.exp(-theta * rest), stake, 0.05 / made.thetas.size)
@@ -168,19 +170,19 @@ def test_every_tilt_is_bounded_on_the_other_returns_at_its_share_of_alpha():
 
 
 def test_only_the_ceiling_counts_as_won():
-    assert coin([0.0, 0.5, 1.0, 1.0], 0.0, 1.0, 0.05).chance == lower_limit(2, 4, 0.05)[0]
+    assert bound_wins([0.0, 0.5, 1.0, 1.0], 0.0, 1.0, 0.05).chance == lower_limit(2, 4, 0.05)[0]
 
 
 def test_too_few_returns_prove_nothing_but_the_floor():
-    assert tilts([3.0], 0.0, 10.0, 0.05, [0.1]).at(0.0) == 0.0
+    assert plan_and_bound_tilts([3.0], 0.0, 10.0, 0.05, [0.1]).at(0.0) == 0.0
 
 
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: tilts([], 0.0, 1.0, 0.05, [0.1]), "non-empty list"),
-        (lambda: tilts([-1.0], 0.0, 1.0, 0.05, [0.1]), "no outcome may be below 0"),
-        (lambda: coin([0.0], 0.0, 1.0, 1.5), "alpha must be strictly between 0 and 1, got 1.5"),
+        (lambda: plan_and_bound_tilts([], 0.0, 1.0, 0.05, [0.1]), "non-empty list"),
+        (lambda: plan_and_bound_tilts([-1.0], 0.0, 1.0, 0.05, [0.1]), "no outcome may be below 0"),
+        (lambda: bound_wins([0.0], 0.0, 1.0, 1.5), "alpha must be strictly between 0 and 1, got 1.5"),
         (lambda: least_chance(1.2, 0.1), "expected a probability"),
         (lambda: least_chance(0.2, -0.1), "a cost >= 0"),
         (lambda: mean_at_most(np.ones(2), 0.0, 0.1), "stake must be > 0"),
@@ -199,9 +201,9 @@ def misses(law: Law, *, n: int, runs: int, seed: int, method: str = "betting", a
     count = 0
     for returns in law.draw(np.random.default_rng(seed), (runs, n)):
         if method == "binary":
-            made = coin(returns, law.floor, law.ceiling, alpha)
+            made = bound_wins(returns, law.floor, law.ceiling, alpha)
         else:
-            made = tilts(returns, law.floor, law.ceiling, alpha, [of * cost for cost in COSTS])
+            made = plan_and_bound_tilts(returns, law.floor, law.ceiling, alpha, [of * cost for cost in COSTS])
         limits = np.array([law.floor + made.at(of * cost) for cost in COSTS])
         count += bool(np.any(limits > TRUTHS[law.name] + 1e-9 * (law.ceiling - law.floor)))
     return count
@@ -250,7 +252,9 @@ def test_planted_the_observed_minimum_for_the_floor():
     """A catastrophe of 1 % is absent from most samples of 60; the smallest seen return is then 99, not 0."""
     law = LAWS[2]
     samples = law.draw(np.random.default_rng(24), (200, 60))
-    wrong = sum(x.min() + tilts(x, x.min(), 100.0, ALPHA, [0.5]).at(0.5) > TRUTHS[law.name][2] for x in samples)
-    right = sum(tilts(x, 0.0, 100.0, ALPHA, [0.5]).at(0.5) > TRUTHS[law.name][2] for x in samples)
+    wrong = sum(
+        x.min() + plan_and_bound_tilts(x, x.min(), 100.0, ALPHA, [0.5]).at(0.5) > TRUTHS[law.name][2] for x in samples
+    )
+    right = sum(plan_and_bound_tilts(x, 0.0, 100.0, ALPHA, [0.5]).at(0.5) > TRUTHS[law.name][2] for x in samples)
     assert too_many(int(wrong), 200, ALPHA)
     assert not too_many(int(right), 200, ALPHA)

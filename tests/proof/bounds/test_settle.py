@@ -11,10 +11,10 @@ from scipy import stats
 
 from laws import LAWS, Law, too_many
 from surefoot.errors import InputError
-from surefoot.proof.bounds.betting import Capital, Round, sums_of_logs
+from surefoot.proof.bounds.betting import BetRound, Capital, sums_of_logs
 from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_limit
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
-from surefoot.proof.bounds.settle import Account, Bet, Bettor
+from surefoot.proof.bounds.settle import Bet, Bettor, CapitalAccount
 from surefoot.proof.planning.bettors import (
     SteadyPlanner,
     anytime_bettors,
@@ -22,7 +22,7 @@ from surefoot.proof.planning.bettors import (
     pilot_size,
 )
 from surefoot.proof.planning.hedged_bets import HedgedPlanner
-from surefoot.proof.planning.proposals import propose
+from surefoot.proof.planning.proposals import propose_scores
 from surefoot.proof.planning.stakes import Aim, choose_proposal
 
 ALPHA = 0.2
@@ -34,7 +34,7 @@ def steady(edges, **more):
 
 def settled(planner, outcomes, *, floor=0.0, alpha=ALPHA):
     """Return the account of a planner that bets on the mean of the outcomes themselves."""
-    account = Account(0.0, alpha, floor, first=planner.first)
+    account = CapitalAccount(0.0, alpha, floor, first=planner.first)
     Bettor(planner, account).advance_to(OrderedOutcomes(outcomes))
     return account
 
@@ -82,9 +82,9 @@ def test_planted_stakes_from_the_outcomes_they_are_set_on(p):
 
     def peeking(x):
         whole = Sample.of(x)
-        _, choice = choose_proposal(propose(whole, 8, scaled_budget=0.0, floor=0.0), whole, Aim(ALPHA, 8, p))
+        _, choice = choose_proposal(propose_scores(whole, 8, scaled_budget=0.0, floor=0.0), whole, Aim(ALPHA, 8, p))
         stake = min(choice.stake, 0.99 / p)
-        return math.exp(Capital([Round(whole, stake, 0.0)]).log_capital(p)[0])
+        return math.exp(Capital([BetRound(whole, stake, 0.0)]).log_capital(p)[0])
 
     assert sum(peeking(x) * chance for x, chance in sequences(p, 8)) > 1.02
 
@@ -102,7 +102,7 @@ def test_hedged_limits_miss_no_more_often_than_promised_exactly(p):
 
 
 def account_with(claims, log_capital, above=0.0, refuted=None):
-    account = Account(0.0, ALPHA, 0.0, first=0)
+    account = CapitalAccount(0.0, ALPHA, 0.0, first=0)
     account.claims = np.array(claims)
     account.log_capital = np.array(log_capital)
     account.log_capital_above = above
@@ -151,7 +151,7 @@ UNFAIR = {
 
 @pytest.mark.parametrize("bet", UNFAIR.values(), ids=UNFAIR)
 def test_what_is_no_fair_bet_is_not_settled(bet):
-    account = Account(1.0, ALPHA, 0.0, first=10)
+    account = CapitalAccount(1.0, ALPHA, 0.0, first=10)
     with pytest.raises(ValueError, match=r"bet|score|guesses"):
         account.settle_bet(Bet(**bet), OrderedOutcomes(np.ones(20)))
     assert account.limit() == -math.inf
@@ -170,7 +170,7 @@ def test_a_planner_is_handed_the_returns_before_its_bets_and_nothing_else():
 
     outcomes = OrderedOutcomes(np.ones(8))
     outcomes.sample(0, 5)
-    account = Account(0.0, ALPHA, 0.0, first=2)
+    account = CapitalAccount(0.0, ALPHA, 0.0, first=2)
     with pytest.raises(IndexError, match="4 outcomes have come, those from 0 to 5 were asked for"):
         Bettor(Greedy([2, 4, 8], 8.0), account).advance_to(outcomes)
     assert seen == [(2, 2), (4, 4)]
@@ -179,7 +179,7 @@ def test_a_planner_is_handed_the_returns_before_its_bets_and_nothing_else():
 def test_capital_is_the_product_of_its_factors():
     rng = np.random.default_rng(1)
     x, y = rng.random(40), rng.random(25) + 1
-    capital = Capital([Round(Sample.of(x), 0.7, 0.0), Round(Sample.of(y), 0.4, 1.0)])
+    capital = Capital([BetRound(Sample.of(x), 0.7, 0.0), BetRound(Sample.of(y), 0.4, 1.0)])
     product_ = np.prod(1 + 0.7 * (x - 0.6)) * np.prod(1 + 0.4 * (y - 0.6))
     value, slope = capital.log_capital(0.6)
     assert value <= math.log(product_)
@@ -193,7 +193,7 @@ def test_capital_is_the_product_of_its_factors():
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 0.05, 1e-6]), st.floats(0.05, 0.9))
 def test_the_limit_is_the_last_claim_that_was_refuted(seed, alpha, stake):
     x = np.random.default_rng(seed).beta(5, 1, 300)
-    capital = Capital([Round(Sample.of(x), stake, 0.0)])
+    capital = Capital([BetRound(Sample.of(x), stake, 0.0)])
     limit = capital.limit(alpha)
     assert capital.log_capital(limit)[0] >= math.log(1 / alpha)
     assert capital.log_capital(limit + 1e-6)[0] < math.log(1 / alpha)
@@ -261,7 +261,7 @@ def family(x, alpha):
     """Yield anytime limits after every hundredth outcome."""
     bettors = []
     for share in anytime_bettors(0.0, alpha):
-        account = Account(0.0, share.alpha, 0.0, first=share.planner.first)
+        account = CapitalAccount(0.0, share.alpha, 0.0, first=share.planner.first)
         bettors.append(Bettor(share.planner, account))
     for n in range(100, x.size + 1, 100):
         seen = OrderedOutcomes(x[:n])

@@ -11,13 +11,13 @@ from scipy import stats
 
 from laws import LAWS, MORE_LAWS, atoms, too_many
 from surefoot.errors import InputError
-from surefoot.proof.bounds.betting import Capital, Round
+from surefoot.proof.bounds.betting import BetRound, Capital
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
-from surefoot.proof.bounds.settle import Account, Bettor
+from surefoot.proof.bounds.settle import Bettor, CapitalAccount
 from surefoot.proof.bounds.tangent_scores import implied, tangent_scores
 from surefoot.proof.planning.alpha_shares import split
 from surefoot.proof.planning.bettors import SteadyPlanner
-from surefoot.proof.planning.proposals import guess_survival, plug_in, propose
+from surefoot.proof.planning.proposals import guess_survival, plug_in_means, propose_scores
 from surefoot.proof.planning.stakes import Aim, choose_proposal
 from surefoot.proof.planning.strategies import Bets, both_sides, worst_means
 
@@ -100,14 +100,14 @@ def coins():
 
 
 def scores_of(past):
-    return propose(past, COINS, scaled_budget=RADIUS, floor=0.0)
+    return propose_scores(past, COINS, scaled_budget=RADIUS, floor=0.0)
 
 
 def test_the_capital_against_the_truth_gains_nothing_exactly():
     """Over all sequences of eight coins, scores and stakes settled by the past."""
     total = risk = 0.0
     for x, chance in coins():
-        account = Account(RADIUS, ALPHA, 0.0, first=2)
+        account = CapitalAccount(RADIUS, ALPHA, 0.0, first=2)
         Bettor(SteadyPlanner([2, 4, 8], COINS), account).advance_to(OrderedOutcomes(x))
         rounds = list(takewhile(lambda played: played.highest_claim >= WORST, account.capital.rounds))
         total += chance * math.exp(Capital(rounds).log_capital(WORST)[0])
@@ -126,7 +126,7 @@ def test_planted_thresholds_from_the_whole_sample():
             total += chance
             continue
         score = proposal.score
-        played = Round(Sample(score(whole.values), whole.counts), choice.stake, score.lowest)
+        played = BetRound(Sample(score(whole.values), whole.counts), choice.stake, score.lowest)
         total += chance * math.exp(Capital([played]).log_capital(min(WORST, played.highest_claim))[0])
     assert total > 1.05
 
@@ -174,7 +174,7 @@ def test_limits_are_close_to_the_truth_and_fall_with_the_radius():
     assert np.all(np.diff(limits) < 0)
     assert np.all(limits < truth)
     assert np.all(limits[:5] > truth[:5] - 0.25)
-    assert np.all(limits <= plug_in(Sample.of(x), radii, 0.0))
+    assert np.all(limits <= plug_in_means(Sample.of(x), radii, 0.0))
     fewer = worst_means(x[:2000], radii, 0.05, law.floor, law.ceiling).at(radii)
     surer = worst_means(x, radii, 0.001, law.floor, law.ceiling).at(radii)
     assert np.all(fewer < limits)

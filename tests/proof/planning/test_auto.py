@@ -21,9 +21,9 @@ from surefoot.proof.bounds.from_band import mean_lower
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.planning import auto
 from surefoot.proof.planning.alpha_shares import threshold_shares
-from surefoot.proof.planning.auto import Choice, _spread_alpha, choose
+from surefoot.proof.planning.auto import MethodChoice, _spread_alpha, choose_method
 from surefoot.proof.planning.bettors import pilot_size
-from surefoot.proof.planning.proposals import plug_in
+from surefoot.proof.planning.proposals import plug_in_means
 from surefoot.proof.planning.strategies import worst_means
 from surefoot.proof.query import certify
 
@@ -73,7 +73,7 @@ def test_eleven_budgets_at_once_cost_little(sigma):
     radii = np.linspace(0, 1, 11) / sigma
     compared = radii[:5:2]
     orders = [published(sigma, order).returns for order in range(3)]
-    plain = plug_in(Sample.of(orders[0]), compared, 0.0)
+    plain = plug_in_means(Sample.of(orders[0]), compared, 0.0)
     alone = [[worst_means(x, [radius], 0.05, 0.0, 200.0).limits[0] for radius in compared] for x in orders]
     together = [worst_means(x, radii, 0.05, 0.0, 200.0).at(compared) for x in orders]
     assert np.all(plain - np.mean(together, axis=0) <= 1.5 * (plain - np.mean(alone, axis=0)))
@@ -258,7 +258,7 @@ def test_only_the_pilot_decides(law):
     pilot = pilot_size(400)
     mixed = np.concatenate([one[:pilot], other[pilot:]])
     where = (np.array([0.0, 1.0]), 0.05, law.floor, law.ceiling)
-    assert choose(one, *where).to_json() == choose(mixed, *where).to_json()
+    assert choose_method(one, *where).to_json() == choose_method(mixed, *where).to_json()
 
 
 @pytest.mark.parametrize(("usual", "other"), [(200.0, 0.0), (0.0, 200.0)])
@@ -267,7 +267,7 @@ def test_after_a_start_at_one_end_no_return_that_is_bet_on_selects_the_method(us
     returns = np.full(400, usual)
     returns[12:40:5] = other
     where = (np.array([0.0, 1.0]), 0.05, 0.0, 200.0)
-    assert choose(returns, *where).to_json() == choose(np.full(400, usual), *where).to_json()
+    assert choose_method(returns, *where).to_json() == choose_method(np.full(400, usual), *where).to_json()
 
 
 def test_limits_of_auto_hold():
@@ -400,16 +400,16 @@ def seen_is_all(returns, radii, alpha, floor, ceiling, *, declared):
     """Take pilot episodes with at most one value that came just once for the whole distribution: the former rule."""
     pilot = returns[: pilot_size(returns.size)]
     if np.count_nonzero(Sample.of(pilot).counts == 1) > 1:
-        return choose(returns, radii, alpha, floor, ceiling, declared=declared)
+        return choose_method(returns, radii, alpha, floor, ceiling, declared=declared)
     law = Sample.of([floor, *pilot, ceiling])
-    return Choice(
+    return MethodChoice(
         "per-threshold", pilot.size, *_spread_alpha(law, radii, alpha, floor, ceiling, returns.size - pilot.size)
     )
 
 
 @pytest.mark.parametrize("n", [1_000, 10_000])
 def test_planted_a_pilot_taken_for_the_whole_distribution(n, monkeypatch):
-    monkeypatch.setattr(regret, "choose", seen_is_all)
+    monkeypatch.setattr(regret, "choose_method", seen_is_all)
     for name in NEARLY_PERFECT:
         assert short_of_the_best(name, n, SOURCES[name].single[1:2])
 
@@ -420,7 +420,7 @@ def test_the_bench_measures_what_certify_gives(name):
     returns = source.draw(np.random.default_rng(5), 1_000)
     given = {"floor": source.floor, "ceiling": source.ceiling, "method": "binary" if source.declared else "dkw"}
     made = certify(Episodes.from_returns(returns, sigma=1, **given), radii)
-    choice = choose(returns, radii, regret.ALPHA, source.floor, source.ceiling, declared=source.declared)
+    choice = choose_method(returns, radii, regret.ALPHA, source.floor, source.ceiling, declared=source.declared)
     if choice.method == "betting":
         lower = regret.singles(returns, radii, source.floor, source.ceiling)["betting"]
     else:

@@ -9,8 +9,8 @@ from scipy.special import ndtr, ndtri
 from laws import atoms, too_many
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.samples import OrderedOutcomes
-from surefoot.proof.bounds.settle import Account, Bettor
-from surefoot.proof.planning.auto import select
+from surefoot.proof.bounds.settle import Bettor, CapitalAccount
+from surefoot.proof.planning.auto import select_method
 from surefoot.proof.planning.bettors import pilot_size
 from surefoot.proof.planning.ceiling_bets import CeilingPlanner, n_opening
 from surefoot.proof.planning.hedged_bets import HedgedPlanner
@@ -61,7 +61,7 @@ def test_nothing_is_bet_on_a_return_that_decided_how_to_bet():
         assert bets is not None
         assert bets.first >= first.size
         start = np.full(pilot_size(n), 200.0)
-        assert select(start, n, RADII, 0.05, 0.0, 200.0).pilot <= bets.first
+        assert select_method(start, n, RADII, 0.05, 0.0, 200.0).pilot <= bets.first
 
 
 def test_failures_at_the_floor_leave_alpha_whole_and_others_do_not():
@@ -170,7 +170,7 @@ def of_the_mean(account, mean):
 
 
 def started(before, radius):
-    heir = Account(radius, 0.01, 0.0, first=0)
+    heir = CapitalAccount(radius, 0.01, 0.0, first=0)
     heir.inherit_from(before, 200.0)
     return heir
 
@@ -182,7 +182,7 @@ def excess(heir_of):
         returns = np.full(200, 200.0)
         returns[rng.integers(7, 200, 5)] = 200 * rng.random(5)
         planner = CeilingPlanner(RADII, 0.05, 200, 0.0, 200.0)
-        before = Account(0.0, 0.05, 0.0, first=planner.first)
+        before = CapitalAccount(0.0, 0.05, 0.0, first=planner.first)
         Bettor(planner, before).advance_to(OrderedOutcomes(returns))
         for radius in RADII:
             heir = heir_of(before, radius)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 # Instructions of a pickle: saved statistics have some 500, a large network some 50,000.
-MOST_STEPS = 200_000
+MOST_PICKLE_STEPS = 200_000
 # Instructions that nothing needs here: sets and frozen sets hash what is put into them, the text forms of the first
 # protocol take any number as the name of a memory cell, and the others ask for code or objects from elsewhere.
 REFUSED = (
@@ -69,8 +69,8 @@ class Reader(pickle._Unpickler):
     def count_step(self) -> None:
         """Count one more instruction."""
         self.steps += 1
-        if self.steps > MOST_STEPS:
-            raise pickle.UnpicklingError(f"it has more than {MOST_STEPS:,} instructions")
+        if self.steps > MOST_PICKLE_STEPS:
+            raise pickle.UnpicklingError(f"it has more than {MOST_PICKLE_STEPS:,} instructions")
 
 
 def _with_checks(code: int, load: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.agents.sb3.settings import SPACES, Facts, Parts, UnreadableError
+from surefoot.agents.sb3.settings import SPACES, Facts, PartSizes, UnreadableError
 from surefoot.errors import InputError
 
 # Opcodes of one pickle; those of SB3 have some hundreds.
@@ -243,7 +243,7 @@ def _pickled_count(space: Made) -> int:
     return _pickled_integer(space.state.get("n"))
 
 
-def _pickled_parts(state: Mapping[str, Any]) -> Parts:
+def _pickled_parts(state: Mapping[str, Any]) -> PartSizes:
     """Return name and size of each part of a dictionary of vectors, in the order that it has in the pickle."""
     spaces = state.get("spaces")
     if isinstance(spaces, Made) and spaces.by.name == "OrderedDict":
@@ -341,8 +341,8 @@ class _Description:
                 self.stack.append(CONSTANTS[name])
             elif name in VALUES:
                 self.stack.append(argument)
-            elif name in STEPS:
-                STEPS[name](self, argument)
+            elif name in PICKLE_STEPS:
+                PICKLE_STEPS[name](self, argument)
             elif name not in ("PROTO", "FRAME"):
                 raise UnreadableError(f"has the opcode {name}, which SB3 does not write")
         raise UnreadableError(f"has more than {MOST_OPCODES} opcodes")
@@ -413,7 +413,7 @@ class _Description:
         self.memo[place] = self.stack[-1]
 
 
-Step = Callable[[_Description, Any], object]
+PickleStep = Callable[[_Description, Any], object]
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 VALUES = frozenset(
     (
@@ -422,7 +422,7 @@ VALUES = frozenset(
         *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
     )
 )
-STEPS: dict[str, Step] = {
+PICKLE_STEPS: dict[str, PickleStep] = {
     "MARK": lambda own, _: own.marks.append(len(own.stack)),
     "EMPTY_LIST": lambda own, _: own.stack.append([]),
     "EMPTY_DICT": lambda own, _: own.stack.append({}),

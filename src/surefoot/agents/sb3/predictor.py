@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.sb3.recurrent import SUPPORTED
-from surefoot.agents.sb3.settings import factors_of
+from surefoot.agents.sb3.settings import action_factors
 from surefoot.errors import InputError
 
 
@@ -84,7 +84,7 @@ def wrap_model(model: Any) -> Policy:
     else:
         shape = observations.shape
     discrete = isinstance(actions, Discrete) and actions.start == 0
-    factors = factors_of(actions)
+    factors = action_factors(actions)
     if not discrete and factors is None and not (isinstance(actions, Box) and len(actions.shape) == 1):
         raise InputError(
             f"actions must be discrete from 0 or a one-dimensional Box, the agent has {actions}; wrap its environment"

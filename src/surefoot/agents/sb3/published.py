@@ -24,7 +24,7 @@ MOST_SETTINGS = 2**16
 # Values of a YAML file, those that are repeated by name counted again.
 MOST_YAML_VALUES = 10_000
 # Letters of a dictionary that is written as text.
-MOST_LETTERS = 10_000
+MOST_DICTIONARY_LETTERS = 10_000
 STATISTICS_NAME = re.compile(r"norm.*\.(pkl|pickle)$", re.IGNORECASE)
 SETTINGS_FILES = ("config.yml", "args.yml")
 TIME_FEATURE = "TimeFeatureWrapper"
@@ -261,8 +261,8 @@ def _as_mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, str):
         return {}
     try:
-        if len(value) > MOST_LETTERS:
-            raise ValueError(f"it has {len(value):,} letters, expected at most {MOST_LETTERS:,}")
+        if len(value) > MOST_DICTIONARY_LETTERS:
+            raise ValueError(f"it has {len(value):,} letters, expected at most {MOST_DICTIONARY_LETTERS:,}")
         tree = ast.parse(value.strip(), mode="eval").body
         if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "dict" and not tree.args:
             return {str(one.arg): ast.literal_eval(one.value) for one in tree.keywords}

@@ -15,7 +15,7 @@ from surefoot.agents.policies import Policy
 from surefoot.agents.recurrent import Form
 from surefoot.agents.sb3.cnn import Rebuilt, rebuild_cnn
 from surefoot.agents.sb3.recurrent import RECURRENT, rebuild_lstm
-from surefoot.agents.sb3.settings import ACTIVATIONS, Facts, UnreadableError
+from surefoot.agents.sb3.settings import SB3_ACTIVATIONS, Facts, UnreadableError
 from surefoot.errors import InputError
 
 
@@ -40,7 +40,7 @@ class _Family:
     images: str
 
 
-QUANTILES = "sb3_contrib.qrdqn.policies"
+QRDQN_MODULE = "sb3_contrib.qrdqn.policies"
 ARS = "sb3_contrib.ars.policies"
 ACTOR_CRITIC = _Family(
     "mlp_extractor.policy_net",
@@ -65,7 +65,7 @@ FAMILIES = {
     "sb3_contrib.common.maskable.policies": ACTOR_CRITIC,
     RECURRENT: replace(ACTOR_CRITIC, unused=(*ACTOR_CRITIC.unused, "lstm_actor.", "lstm_critic.", "critic.")),
     "sb3_contrib.tqc.policies": STOCHASTIC_ACTOR,
-    QUANTILES: _Family(
+    QRDQN_MODULE: _Family(
         "quantile_net.quantile_net", None, "relu", False, ("quantile_net_target.",), "quantile_net.features_extractor"
     ),
     ARS: _Family("action_net", None, "relu", True, (), "features_extractor"),
@@ -226,7 +226,7 @@ def _actor_layers(family: _Family, weights: Mapping[str, Tensor], facts: Facts) 
         odd = ", ".join(sorted(names ^ expected)[:3])
         raise UnreadableError(f"its weights are not those of plain fully connected layers ({odd or 'there are none'})")
     found = _copy_layers(weights, layers)
-    if facts.module == QUANTILES:
+    if facts.module == QRDQN_MODULE:
         return _mean_of_quantiles(found, facts.width)
     return found
 
@@ -253,7 +253,7 @@ def _activation(settings: Mapping[str, Any], default: str) -> str:
     given = settings.get("activation_fn")
     if given is None:
         return default
-    for name, kind in ACTIVATIONS.items():
+    for name, kind in SB3_ACTIVATIONS.items():
         if str(kind) == str(given):
             return name
-    raise UnreadableError(f"its activation is {given}, expected one of {', '.join(ACTIVATIONS)}")
+    raise UnreadableError(f"its activation is {given}, expected one of {', '.join(SB3_ACTIVATIONS)}")

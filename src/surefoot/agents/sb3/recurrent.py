@@ -15,7 +15,7 @@ from surefoot.agents.memory import Recurrent
 from surefoot.agents.networks import MLP, Layers
 from surefoot.agents.policies import Policy
 from surefoot.agents.recurrent import CELL_PARTS, Form, Visible, recurrent_policy
-from surefoot.agents.sb3.settings import ACTIVATIONS, Facts, UnreadableError
+from surefoot.agents.sb3.settings import SB3_ACTIVATIONS, Facts, UnreadableError
 from surefoot.errors import InputError
 
 RECURRENT = "sb3_contrib.common.recurrent.policies"
@@ -69,7 +69,7 @@ def lstm_model(policy: Policy) -> tuple[dict[str, Any], dict[str, Tensor]] | Non
         "shared_lstm": True,
         "enable_critic_lstm": False,
         "net_arch": {"pi": widths, "vf": []},
-        "activation_fn": ACTIVATIONS[network.activation],
+        "activation_fn": SB3_ACTIVATIONS[network.activation],
     }
     weights = {theirs: getattr(memory.cell, ours).detach().cpu() for theirs, ours in ACTOR_NAMES.items()}
     for index, layer in enumerate(network.linear):

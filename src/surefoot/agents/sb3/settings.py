@@ -43,15 +43,15 @@ MOST_PRINTED = 20_000
 # Numbers of an observation or an action.
 MOST_NUMBERS = 2**24
 
-Limits = tuple[NDArray[np.float32], NDArray[np.float32]]
-Parts = tuple[tuple[str, int], ...]
+SpaceLimits = tuple[NDArray[np.float32], NDArray[np.float32]]
+PartSizes = tuple[tuple[str, int], ...]
 
 
 class UnreadableError(Exception):
     """Why a model cannot be rebuilt from its weights and settings."""
 
 
-ACTIVATIONS = {
+SB3_ACTIVATIONS = {
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
     "elu": nn.ELU,
@@ -82,11 +82,11 @@ class Facts:
     shape: tuple[int, ...]
     n_actions: int | None
     width: int
-    limits: Limits | None
+    limits: SpaceLimits | None
     settings: Mapping[str, Any]
     pixels: bool = False
     state_noise: bool = False
-    parts: Parts | None = None
+    parts: PartSizes | None = None
     factors: tuple[int, ...] | None = None
     binary: bool = False
 
@@ -240,7 +240,7 @@ def _live_actions(space: spaces.Space[Any]) -> dict[str, Any]:
     """Return what ``Facts`` says of actions."""
     if isinstance(space, Discrete) and space.start == 0:
         return {"n_actions": int(space.n), "width": int(space.n), "limits": None}
-    factors = factors_of(space)
+    factors = action_factors(space)
     if factors is not None:
         return _facts_of_factors(factors, binary=isinstance(space, MultiBinary))
     if not isinstance(space, Box) or len(space.shape) != 1:
@@ -249,7 +249,7 @@ def _live_actions(space: spaces.Space[Any]) -> dict[str, Any]:
     return {"n_actions": None, "width": space.shape[0], "limits": limits}
 
 
-def factors_of(actions: spaces.Space[Any]) -> tuple[int, ...] | None:
+def action_factors(actions: spaces.Space[Any]) -> tuple[int, ...] | None:
     """Return how many values each part of an action has, from 0; None for actions without parts."""
     if isinstance(actions, MultiBinary):
         return (2,) * prod(actions.shape)
@@ -275,7 +275,7 @@ def _printed_factors(space: Mapping[str, Any], *, binary: bool) -> dict[str, Any
     return _facts_of_factors(counts, binary=False)
 
 
-def _printed_parts(text: str) -> Parts:
+def _printed_parts(text: str) -> PartSizes:
     """Return names and sizes of the parts of a dictionary of vectors, as Gymnasium prints it."""
     if len(text) > MOST_PRINTED:
         raise UnreadableError(f"it prints its observations in {len(text):,} letters, expected at most {MOST_PRINTED:,}")
@@ -305,7 +305,7 @@ def _printed_size(kind: str, inside: str) -> int | None:
     return sum(map(int, counts[1].split()))
 
 
-def printed_limits(space: Mapping[str, Any], width: int) -> Limits | None:
+def printed_limits(space: Mapping[str, Any], width: int) -> SpaceLimits | None:
     """Return low and high of a Box as numpy printed them, or None unless every digit is there."""
     single = space.get("dtype") == "float32"
     low = _printed_array(space.get("low"), single)

@@ -16,8 +16,8 @@ from surefoot.errors import InputError
 from surefoot.files import read_bytes
 
 MOST_BYTES = 2**24
-PACKAGES = ("stable_baselines3", "gym", "gymnasium", "numpy")
-FLOATS = ("f8", "f4")
+PICKLED_PACKAGES = ("stable_baselines3", "gym", "gymnasium", "numpy")
+FLOAT_TYPES = ("f8", "f4")
 
 
 def read_statistics(path: Path) -> Statistics | None:
@@ -50,7 +50,7 @@ def read_statistics(path: Path) -> Statistics | None:
 
 
 def _is_known(module: str, _: str) -> bool:
-    return module.partition(".")[0] in PACKAGES
+    return module.partition(".")[0] in PICKLED_PACKAGES
 
 
 def live_statistics(wrapper: Any) -> Statistics | None:
@@ -109,7 +109,7 @@ def _read_floats(value: Any) -> NDArray[np.float64]:
     else:
         raise ValueError(f"an array was expected, got {value.name}")
     kind = dtype.arguments[0]
-    if not isinstance(kind, str) or kind not in FLOATS:
+    if not isinstance(kind, str) or kind not in FLOAT_TYPES:
         found = kind if isinstance(kind, str) else type(kind).__name__
         raise ValueError(f"floats were expected, got {found:.40}")
     if dtype.state is not None and dtype.state[1] not in ("<", "="):

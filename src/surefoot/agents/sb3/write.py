@@ -22,7 +22,7 @@ from surefoot.agents.normalization import Statistics, taken_apart
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.cnn import cnn_settings, cnn_weights
 from surefoot.agents.sb3.recurrent import lstm_model
-from surefoot.agents.sb3.settings import ACTIVATIONS
+from surefoot.agents.sb3.settings import SB3_ACTIVATIONS
 from surefoot.errors import InputError
 from surefoot.files import write_whole
 
@@ -175,7 +175,7 @@ def _action_space(policy: Policy) -> gymnasium.Space[Any]:
 
 def _describe_actor(policy: Policy, network: MLP) -> _Model:
     widths = _hidden_widths(network)
-    settings = {"net_arch": {"pi": widths, "vf": widths}, "activation_fn": ACTIVATIONS[network.activation]}
+    settings = {"net_arch": {"pi": widths, "vf": widths}, "activation_fn": SB3_ACTIVATIONS[network.activation]}
     weights = _layer_weights("mlp_extractor.policy_net", network)
     for part in PARTS:
         # The last layer has a name of its own.
@@ -189,7 +189,7 @@ def _describe_q_network(policy: Policy) -> _Model:
     if isinstance(network, CNN):
         return _Model("DQN", "CnnPolicy", cnn_settings(network), actions, cnn_weights(network))
     assert isinstance(network, MLP)
-    settings = {"net_arch": _hidden_widths(network), "activation_fn": ACTIVATIONS[network.activation]}
+    settings = {"net_arch": _hidden_widths(network), "activation_fn": SB3_ACTIVATIONS[network.activation]}
     weights = _layer_weights("q_net.q_net", network) | _layer_weights("q_net_target.q_net", network)
     return _Model("DQN", "MlpPolicy", settings, actions, weights)
 
@@ -207,7 +207,7 @@ def _describe_actor_and_critic(policy: Policy) -> _Model:
         weights |= _layer_weights(f"actor{target}.mu", actor)
         weights |= _layer_weights(f"critic{target}.qf0", critic.network)
     actions = Box(squashed.low.cpu().numpy(), squashed.high.cpu().numpy())
-    settings = {"net_arch": widths, "activation_fn": ACTIVATIONS[actor.activation]}
+    settings = {"net_arch": widths, "activation_fn": SB3_ACTIVATIONS[actor.activation]}
     return _Model("DDPG", "MlpPolicy", settings, actions, weights)
 
 

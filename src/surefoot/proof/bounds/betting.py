@@ -33,15 +33,15 @@ from surefoot.proof.bounds.samples import Sample
 
 Floats = NDArray[np.float64]
 
-ROUNDING = 1e-13  # relative error allowed for in each term of a sum of logarithms: a thousand units in the last place
-INSIDE = 1 - 1e-9  # how far a claim keeps from the value at which a factor could reach 0
+LOG_TERM_ERROR = 1e-13  # relative, allowed for in each term of a sum of logarithms: a thousand units in the last place
+INSIDE_FACTOR = 1 - 1e-9  # how far a claim keeps from the value at which a factor could reach 0
 _SMALL = 0.02  # largest |lambda (y - m)| for which power sums replace logarithms
-_FEW = 200  # outcomes; for fewer the logarithms themselves are as fast
+_FEW_OUTCOMES = 200  # for fewer the logarithms themselves are as fast
 _BATCH = 20_000  # outcomes whose logarithms against all claims are computed at once
 
 
 @dataclass(frozen=True)
-class Round:
+class BetRound:
     """Outcomes with one bet size, fixed before any of them was seen.
 
     ``first``   the index of the first of them
@@ -58,17 +58,17 @@ class Round:
     def highest_claim(self) -> float:
         """The largest m for which no outcome can make the bettor's factor negative (a)."""
         if self.stake > 0:
-            return self.lowest + INSIDE / self.stake
+            return self.lowest + INSIDE_FACTOR / self.stake
         return math.inf
 
 
 class Capital:
     """The capital of a bettor, as a function of the claim m that it bet against."""
 
-    def __init__(self, rounds: Sequence[Round] = ()) -> None:
+    def __init__(self, rounds: Sequence[BetRound] = ()) -> None:
         self.rounds = list(rounds)
 
-    def with_round(self, played: Round) -> Capital:
+    def with_round(self, played: BetRound) -> Capital:
         """Return the capital after one more round; without a bet it is the same."""
         if played.stake > 0:
             return Capital([*self.rounds, played])
@@ -91,14 +91,14 @@ class Capital:
             total += float(played.outcomes.counts @ logs)
             size += float(played.outcomes.counts @ np.abs(logs))
             slope -= float(played.outcomes.counts @ (played.stake / (1 + factor)))
-        return total - ROUNDING * (size + 1), slope
+        return total - LOG_TERM_ERROR * (size + 1), slope
 
     def limit(self, alpha: float) -> float:
         """Return the largest claim found with W >= 1/alpha, or minus infinity: a lower bound of the mean (c)."""
         if not self.rounds:
             return -math.inf
         # (b) 1/alpha, rounded up
-        aim = math.log(1 / alpha) * (1 + ROUNDING)
+        aim = math.log(1 / alpha) * (1 + LOG_TERM_ERROR)
         highest = self.highest_claim
         below = min(highest, *(float(played.outcomes.values[0]) for played in self.rounds))
         step = max(highest - below, abs(highest) * 1e-9, 1e-300)
@@ -136,7 +136,7 @@ def sums_of_logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
     the batch are enough: what is left out is never below -r^5 / (5 (1 - r)^5).
     """
     size = batch.size
-    if size < _FEW:
+    if size < _FEW_OUTCOMES:
         return _sums_term_by_term(batch, stakes, claims)
     mean = float(batch.counts @ batch.values) / size
     gap = mean - claims
@@ -156,7 +156,7 @@ def sums_of_logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
     ratio = largest / (1 - largest)
     left_out = power[0] / 5 * ratio * (ratio * ratio) * (ratio * ratio)
     far = _sums_term_by_term(Sample(batch.values[~near], batch.counts[~near]), stakes, claims)
-    return np.asarray(series - left_out + far - ROUNDING * (power[0] * largest + 1), dtype=np.float64)
+    return np.asarray(series - left_out + far - LOG_TERM_ERROR * (power[0] * largest + 1), dtype=np.float64)
 
 
 def _sums_term_by_term(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
@@ -166,5 +166,5 @@ def _sums_term_by_term(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
         values = batch.values[first : first + _BATCH]
         counts = batch.counts[first : first + _BATCH]
         logs = np.log1p(stakes[:, None] * (values - claims[:, None]))
-        sums += logs @ counts - ROUNDING * (np.abs(logs) @ counts + 1)
+        sums += logs @ counts - LOG_TERM_ERROR * (np.abs(logs) @ counts + 1)
     return sums

@@ -26,7 +26,7 @@ from surefoot.proof.bounds.gaussian_shift import shift_down, shift_up
 Floats = NDArray[np.float64]
 
 _PIECE = 16_384  # points of the table that is held at a time
-_ROWS = 16  # and its scaled budgets: 2 MB, and a few copies of it
+_BUDGET_ROWS = 16  # and its scaled budgets: 2 MB, and a few copies of it
 _CLEARANCE = 1e-9  # relative: a quantile jumps, so its probability has to clear q by more than rounding could do
 
 
@@ -55,7 +55,7 @@ def worst_mean_upper(band: Band, floor: float, ceiling: float, scaled_budget: fl
     return floor + float(gaps @ shifted) * (1 + _CLEARANCE)
 
 
-def reach_lower(
+def probability_lower(
     band: Band, threshold: float, scaled_budget: ArrayLike, floor: float, ceiling: float | None = None
 ) -> Floats:
     """Return a lower bound of P(Y >= threshold) for each scaled budget."""
@@ -68,7 +68,7 @@ def reach_lower(
     return shift_down(band.survival_lower[beyond:].max(), scaled_budget)
 
 
-def reach_upper(
+def probability_upper(
     band: Band, threshold: float, scaled_budget: ArrayLike, floor: float, ceiling: float | None = None
 ) -> Floats:
     """Return an upper bound of P(Y >= threshold) for each scaled budget: outcomes below it do not reach it."""
@@ -142,8 +142,8 @@ def _shifted_sum(points: Floats, limits: Floats, scaled_budget: ArrayLike) -> Fl
         starts = np.flatnonzero(np.diff(piece, prepend=np.nan) != 0)  # neighbors with one bound are one step
         gaps = np.add.reduceat(gaps, starts)
         piece = piece[starts]
-        for row in range(0, scaled_budgets.size, _ROWS):
-            rows = slice(row, row + _ROWS)
+        for row in range(0, scaled_budgets.size, _BUDGET_ROWS):
+            rows = slice(row, row + _BUDGET_ROWS)
             # not a matrix product: a sum along rows does not depend on how many scaled budgets were asked for
             total[rows] += (shift_down(piece, scaled_budgets.ravel()[rows, None]) * gaps).sum(axis=1)
     return total.reshape(scaled_budgets.shape)

@@ -31,7 +31,7 @@ _LOG_ERROR = 1e-9  # relative, on the capital's side: far more than the rounding
 
 
 @dataclass(frozen=True)
-class Coin:
+class BernoulliBound:
     """Wins worth ``prize`` with probability at least ``chance``."""
 
     chance: float
@@ -43,7 +43,7 @@ class Coin:
 
 
 @dataclass(frozen=True, eq=False)
-class Tilts:
+class TiltedBound:
     """Upper bounds of E exp(-theta X) for a few theta, simultaneously valid; X is counted from the floor.
 
     ``thetas``  fixed on the pilot, the first ``pilot`` returns
@@ -80,18 +80,18 @@ def least_chance(chance: float, cost: float) -> float:
     return low  # the side that is surely too low: below the root KL exceeds the cost
 
 
-def coin(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Coin:
+def bound_wins(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> BernoulliBound:
     """Bound wins (the ceiling is reached) by Clopper-Pearson; everything else counts as lost."""
     check_alpha(alpha)
     x = checked_outcomes(returns, floor)
     # what is no win counts as lost, so that only a lower bound of the wins is needed
     wins = int(np.count_nonzero(x >= ceiling))
-    return Coin(float(lower_limit(wins, x.size, alpha)[0]), ceiling - floor)
+    return BernoulliBound(float(lower_limit(wins, x.size, alpha)[0]), ceiling - floor)
 
 
 def bound_tilts(
     returns: ArrayLike, floor: float, alpha: float, n_pilot: int, plan: Callable[[Floats, int], tuple[Floats, Floats]]
-) -> Tilts:
+) -> TiltedBound:
     """Bound E exp(-theta X) for a few thetas, each at an even share of alpha.
 
     ``plan`` is handed the pilot, the first ``n_pilot`` returns counted from the floor, and the number of the others; it
@@ -105,7 +105,7 @@ def bound_tilts(
     # the union bound: an even share of alpha for each theta, none for what was planned with
     for theta, stake in zip(thetas.tolist(), stakes.tolist(), strict=True):
         uppers.append(mean_at_most(np.exp(-theta * rest), stake, alpha / thetas.size))
-    return Tilts(thetas, stakes, np.array(uppers), n_pilot)
+    return TiltedBound(thetas, stakes, np.array(uppers), n_pilot)
 
 
 def mean_at_most(values: Floats, stake: float, alpha: float) -> float:

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.proof.bounds.betting import ROUNDING, Capital, Round, sums_of_logs
+from surefoot.proof.bounds.betting import LOG_TERM_ERROR, BetRound, Capital, sums_of_logs
 from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
 from surefoot.proof.bounds.tangent_scores import Guesses, PlainScore, TangentScore, checked_score, implied
@@ -79,7 +79,7 @@ class Planner(Protocol):
 
     first: int
 
-    def next_bet(self, past: OrderedOutcomes, account: Account) -> Bet | None:
+    def next_bet(self, past: OrderedOutcomes, account: CapitalAccount) -> Bet | None:
         """Return the bet on the returns right after those of ``past``, or None if there will be none.
 
         Args:
@@ -117,7 +117,7 @@ class Strategy(Protocol):
         ...
 
 
-class Account:
+class CapitalAccount:
     """What one bettor owns against claims about the worst-case mean at one scaled budget, and what that proves.
 
     ``alpha``              its share of the error probability
@@ -165,13 +165,13 @@ class Account:
             self.capital = self._with_open_bet
             self.n_settled = bet.last
 
-    def _played_round(self, bet: Bet, returns: OrderedOutcomes) -> Round:
+    def _played_round(self, bet: Bet, returns: OrderedOutcomes) -> BetRound:
         if self.claims.size > 0 or not bet.stake > 0:
             raise ValueError("one bet size against all claims must be above 0, and not follow one for each")
         score = self._score_of(bet)
         batch = returns.sample(bet.first, min(bet.last, returns.size))
         scores = Sample(score(batch.values), batch.counts)
-        return Round(scores, bet.stake, score.lowest, bet.first, bet.cutoff)
+        return BetRound(scores, bet.stake, score.lowest, bet.first, bet.cutoff)
 
     def _settle_hedge(self, bet: Bet, returns: OrderedOutcomes) -> None:
         assert bet.hedge is not None
@@ -197,7 +197,7 @@ class Account:
             log_capital.setflags(write=False)
             self.log_capital = log_capital
             # (b) refuted once is refuted for good: Ville's inequality holds at all times
-            self.refuted = self.refuted | (log_capital >= math.log(1 / self.alpha) * (1 + ROUNDING))
+            self.refuted = self.refuted | (log_capital >= math.log(1 / self.alpha) * (1 + LOG_TERM_ERROR))
         self._blocks[bet.block] = bet.cutoff
 
     def _score_of(self, bet: Bet) -> PlainScore | TangentScore:
@@ -219,7 +219,7 @@ class Account:
         least = np.minimum.reduceat(owned, spans)[::2]
         return least[:-1], float(least[-1]), np.logical_and.reduceat(refuted, spans)[:-2:2]
 
-    def inherit_from(self, before: Account, ceiling: float | None) -> None:
+    def inherit_from(self, before: CapitalAccount, ceiling: float | None) -> None:
         """Begin with what bets on the return itself have earned before alpha was split (e)."""
         # the claim about L_c that each claim about the mean is implied by
         here = np.array([self.scaled_budget])
@@ -257,7 +257,7 @@ class Account:
 class Bettor:
     """A planner with its account: asks for the bets and settles them."""
 
-    def __init__(self, planner: Planner, account: Account) -> None:
+    def __init__(self, planner: Planner, account: CapitalAccount) -> None:
         self.planner = planner
         self.account = account
         self.has_ended = False
@@ -340,7 +340,7 @@ class Settlement:
         planner = self.strategy.opening_planner(seen.before(self.strategy.n_opening))
         if planner is not None:
             first = max(planner.first, self.strategy.n_opening)
-            account = Account(0.0, self.alpha, self.floor, first=first, unsplit=True)
+            account = CapitalAccount(0.0, self.alpha, self.floor, first=first, unsplit=True)
             self.opening = Bettor(planner, account)
         self._has_opened = True
 
@@ -360,7 +360,7 @@ class Settlement:
         self.bettors = []
         for share in shares:
             first = max(share.planner.first, split_at)
-            account = Account(share.scaled_budget, share.alpha, self.floor, first=first)
+            account = CapitalAccount(share.scaled_budget, share.alpha, self.floor, first=first)
             if self.opening is not None:
                 account.inherit_from(self.opening.account, self.ceiling)
             self.bettors.append(Bettor(share.planner, account))

@@ -55,6 +55,6 @@ def _means_at_entropy(means: Floats, most: float) -> Floats:
     return low  # the side at which the relative entropy was found to suffice
 
 
-def kept(means: Floats, scaled_budget: float) -> float:
+def shifted_step_sum(means: Floats, scaled_budget: float) -> float:
     """Return sum over steps t = 1, 2, ... of Phi(Phi^-1(mean_t) - c sqrt(t)), where c = e / sigma."""
     return float(shift_down(means, scaled_budget * np.sqrt(np.arange(1, means.size + 1))).sum())

@@ -13,7 +13,7 @@ from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.bounds.tangent_scores import implied
 from surefoot.proof.planning.hedged_bets import expected_limit
-from surefoot.proof.planning.proposals import LARGEST_SCALED_BUDGET, group_values, plug_in
+from surefoot.proof.planning.proposals import LARGEST_SCALED_BUDGET, group_values, plug_in_means
 
 Floats = NDArray[np.float64]
 
@@ -69,7 +69,7 @@ class ShareSearch:
         self.alpha = alpha
         self.floor = floor
         self.ceiling = ceiling
-        self.plain = plug_in(past, scaled_budgets, floor)
+        self.plain = plug_in_means(past, scaled_budgets, floor)
         tried = np.array([alpha, alpha / 32])
         limits = np.array([self._expected_limits(past, rounds, share) for share in tried.tolist()])
         # in the unit of the return, and not in that of a ceiling far above all returns

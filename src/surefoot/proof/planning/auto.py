@@ -30,44 +30,44 @@ from surefoot.proof.planning.bettors import pilot_size
 
 Floats = NDArray[np.float64]
 
-FEWEST = 20  # episodes from which on a pilot is taken
+FEWEST_EPISODES = 20  # episodes from which on a pilot is taken
 _MOST_STEPS = 63  # of a lattice from floor to ceiling: with more values than that other methods are better anyway
 _ON_LATTICE = 1e-10  # of the range: returns so close to a point of the lattice are that point, but for rounding
 _SPREAD = 100  # values that a return is taken to have where nothing shows that it has few
 _BY_CHANCE = 0.001  # largest probability with which so many of these would be points of the lattice
-_UNSEEN = 1.0  # weight, in episodes, of those points together that the pilot did not see
+_UNSEEN_WEIGHT = 1.0  # weight, in episodes, of those points together that the pilot did not see
 _EACH = 2  # thresholds per budget from which on bets are better than bounds per threshold on few values
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class MethodChoice:
     """What the pilot episodes selected.
 
     Attributes:
         method: "binary", "per-threshold", "band" or "betting".
         pilot: Number of pilot episodes, the first ones.
         points: Thresholds, for bounds per threshold.
-        reach: Alpha of the lower bound of P(X >= point) at each threshold.
-        stay: Alpha of the lower bound of P(X <= point) at each threshold.
+        survival_alphas: Alpha of the lower bound of P(X >= point) at each threshold.
+        cdf_alphas: Alpha of the lower bound of P(X <= point) at each threshold.
     """
 
     method: str
     pilot: int
     points: Floats
-    reach: Floats
-    stay: Floats
+    survival_alphas: Floats
+    cdf_alphas: Floats
 
     def to_json(self) -> dict[str, Any]:
         """Return the choice as JSON data."""
         content: dict[str, Any] = {"method": self.method, "pilot": self.pilot}
         if self.points.size > 0:
             content["thresholds"] = self.points.tolist()
-            content["reach"] = self.reach.tolist()
-            content["stay"] = self.stay.tolist()
+            content["reach"] = self.survival_alphas.tolist()
+            content["stay"] = self.cdf_alphas.tolist()
         return content
 
 
-def choose(
+def choose_method(
     returns: Floats,
     scaled_budgets: Floats,
     alpha: float,
@@ -75,7 +75,7 @@ def choose(
     ceiling: float | None,
     *,
     declared: bool = False,
-) -> Choice:
+) -> MethodChoice:
     """Select a method on the first returns, and on no other, for the rest of them.
 
     Raises:
@@ -83,14 +83,14 @@ def choose(
     """
     n = returns.size
     first = returns[: selection_size(n)].copy()
-    choice = select(first, n, scaled_budgets, alpha, floor, ceiling, declared=declared)
+    choice = select_method(first, n, scaled_budgets, alpha, floor, ceiling, declared=declared)
     # whatever is planned here may be bad, but no return may both select a method and be certified with it
     if choice.pilot < first.size:
         raise ValueError(f"{first.size} returns have selected the method, which leaves out {choice.pilot}")
     return choice
 
 
-def select(
+def select_method(
     first: Floats,
     n: int,
     scaled_budgets: Floats,
@@ -99,7 +99,7 @@ def select(
     ceiling: float | None,
     *,
     declared: bool = False,
-) -> Choice:
+) -> MethodChoice:
     """Select a method for n returns.
 
     Args:
@@ -112,27 +112,27 @@ def select(
         declared: Whether the task says that episodes are won or lost: no return is between floor and ceiling.
     """
     none = (np.empty(0),) * 3
-    if n < FEWEST:
-        return Choice("band", 0, *none)
+    if n < FEWEST_EPISODES:
+        return MethodChoice("band", 0, *none)
     short = first[: selection_size(n)]
     if ceiling is not None and _won_or_lost(short, floor, ceiling, declared=declared):
         ends = np.array([floor, ceiling])
-        return Choice("binary", short.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
+        return MethodChoice("binary", short.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
     values = _few_values(short, floor, ceiling)
     # after a start that was always the ceiling, or for upper bounds the floor, bets begin early (``ceiling_bets``):
     # what they bet on must not select them
     at_one_end = bool(np.all(short == ceiling) or np.all(short == floor))
     if values is None and not at_one_end:
-        return Choice("betting", pilot_size(n), *none)
+        return MethodChoice("betting", pilot_size(n), *none)
     if values is None or values.values.size - 1 >= _EACH * np.unique(scaled_budgets).size:  # the floor is no threshold
-        return Choice("betting", short.size, *none)
+        return MethodChoice("betting", short.size, *none)
     shares = _spread_alpha(values, scaled_budgets, alpha, floor, ceiling, n - short.size)
-    return Choice("per-threshold", short.size, *shares)
+    return MethodChoice("per-threshold", short.size, *shares)
 
 
 def selection_size(n: int) -> int:
     """Return how many of n returns, the first ones, select the method: few, the others are better used for bounds."""
-    if n < FEWEST:
+    if n < FEWEST_EPISODES:
         return 0
     return min(pilot_size(n), round(math.sqrt(n) / 2))
 
@@ -190,7 +190,7 @@ def _few_values(pilot: Floats, floor: float, ceiling: float | None) -> Sample | 
         return None
     # the top exactly, not a sum that is rounded
     points = np.append(floor + (top - floor) / steps * np.arange(steps), top)
-    unseen = _UNSEEN / max(1, steps + 1 - n_seen)
+    unseen = _UNSEEN_WEIGHT / max(1, steps + 1 - n_seen)
     return Sample(points, np.where(counts == 0, unseen, counts))
 
 

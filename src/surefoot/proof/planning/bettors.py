@@ -10,13 +10,13 @@ import math
 from collections.abc import Sequence
 
 from surefoot.proof.bounds.samples import OrderedOutcomes
-from surefoot.proof.bounds.settle import Account, AlphaShare, Bet
-from surefoot.proof.planning.proposals import propose
+from surefoot.proof.bounds.settle import AlphaShare, Bet, CapitalAccount
+from surefoot.proof.planning.proposals import propose_scores
 from surefoot.proof.planning.stakes import Aim, choose_proposal
 
 # Version of all that is planned (which method, which shares of alpha, which scores and bet sizes), written into
 # certificates. Raise it with every change of a rule or a constant in this folder.
-PLANNER = 7
+PLANNER_VERSION = 7
 HORIZON = 1000  # the shortest of those who bet for any stopping time
 _FAMILY = 10  # and how many they are
 _FIRST = 100  # outcomes that are only inspected before a claim is bet on
@@ -37,7 +37,7 @@ class SteadyPlanner:
         self.claim = claim
         self._n_bets = 0
 
-    def next_bet(self, past: OrderedOutcomes, account: Account) -> Bet | None:
+    def next_bet(self, past: OrderedOutcomes, account: CapitalAccount) -> Bet | None:
         """Return the bet on the returns up to the next edge; None after the last."""
         if self._n_bets + 1 == len(self.edges):
             return None
@@ -46,7 +46,7 @@ class SteadyPlanner:
         self._n_bets += 1
         # score and bet size follow from all that has come so far
         sample = past.sample()
-        proposals = propose(sample, self.expected, scaled_budget=account.scaled_budget, floor=account.floor)
+        proposals = propose_scores(sample, self.expected, scaled_budget=account.scaled_budget, floor=account.floor)
         aim = Aim(account.alpha, self.edges[-1] - first, self.claim)
         chosen, choice = choose_proposal(proposals, sample, aim, account.capital)
         if chosen is None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
-from surefoot.proof.bounds.settle import Account, Bet
+from surefoot.proof.bounds.settle import Bet, CapitalAccount
 from surefoot.proof.bounds.tangent_scores import PlainScore
 from surefoot.proof.planning.alpha_shares import better_unsplit
 from surefoot.proof.planning.bettors import edges_for, pilot_size
@@ -45,7 +45,7 @@ class CeilingPlanner(HedgedPlanner):
         self._edges = edges
         self._renew_from = 0
 
-    def next_bet(self, past: OrderedOutcomes, account: Account) -> Bet | None:
+    def next_bet(self, past: OrderedOutcomes, account: CapitalAccount) -> Bet | None:
         """Return the bet on the next batch; None where alpha is to be split, or after the last return."""
         if past.size in self._edges and self._should_split(past.sample(), self.total - past.size):
             return None
@@ -59,7 +59,7 @@ class CeilingPlanner(HedgedPlanner):
             return False
         return not better_unsplit(past, self.scaled_budgets, self.alpha, self.floor, self.ceiling, left)
 
-    def _plan_block(self, past: Sample, begin: int, account: Account) -> _Block:
+    def _plan_block(self, past: Sample, begin: int, account: CapitalAccount) -> _Block:
         """Bet on the return itself; expect the ceiling to go on as long as nothing else has come."""
         proposal = Proposal(PlainScore(self.floor))
         reach = self.ceiling - self.floor

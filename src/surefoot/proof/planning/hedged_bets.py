@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv, ndtri
 
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
-from surefoot.proof.bounds.settle import Account, Bet
+from surefoot.proof.bounds.settle import Bet, CapitalAccount
 from surefoot.proof.planning import poisson_stakes
-from surefoot.proof.planning.proposals import Proposal, propose
+from surefoot.proof.planning.proposals import Proposal, propose_scores
 from surefoot.proof.planning.stakes import Aim, Candidates, choose_proposal
 
 Floats = NDArray[np.float64]
@@ -132,7 +132,7 @@ class HedgedPlanner:
         self._block: _Block | None = None
         self._claims: Floats | None = None
 
-    def next_bet(self, past: OrderedOutcomes, account: Account) -> Bet | None:
+    def next_bet(self, past: OrderedOutcomes, account: CapitalAccount) -> Bet | None:
         """Return the bet on the next batch; None after the last."""
         if self._next == len(self._batches):
             return None
@@ -158,9 +158,9 @@ class HedgedPlanner:
             cutoff=self._block.proposal.cutoff,
         )
 
-    def _plan_block(self, past: Sample, begin: int, account: Account) -> _Block | None:
+    def _plan_block(self, past: Sample, begin: int, account: CapitalAccount) -> _Block | None:
         """Choose the score of a block, and the claims when little is known and once more when enough is."""
-        proposals = propose(past, self.total, scaled_budget=account.scaled_budget, floor=account.floor)
+        proposals = propose_scores(past, self.total, scaled_budget=account.scaled_budget, floor=account.floor)
         # a score for the bound after all outcomes that are bet on, to which the block contributes, not for a bound from
         # the block alone, nor from those alone that are left: no score gains against claims above its own maximum
         proposal, _ = choose_proposal(proposals, past, Aim(account.alpha, self.total - self._begun))
@@ -197,7 +197,7 @@ class HedgedPlanner:
         even = np.linspace(floor, model.top, _CLAIMS // 4, endpoint=False)
         return np.unique(np.concatenate([even, model.top - near[near < model.top - floor]]))
 
-    def _open_block(self, claims: Floats, proposal: Proposal, model: ScoreModel, account: Account) -> _Block:
+    def _open_block(self, claims: Floats, proposal: Proposal, model: ScoreModel, account: CapitalAccount) -> _Block:
         """Return the block with the claims that are worth a bet: none above the top of drops is, nor a refuted one."""
         _, _, refuted = account.carried_to(claims)
         worth = ~(refuted | (claims <= proposal.score.lowest)) & (model.variance > 0)
@@ -207,7 +207,7 @@ class HedgedPlanner:
         at = np.flatnonzero(worth)
         return _Block(proposal, model, _OpenClaims(at, claims[at], proposal, model, rare=rare))
 
-    def _stakes_on(self, claims: Floats, block: _Block, account: Account, left: float) -> Floats:
+    def _stakes_on(self, claims: Floats, block: _Block, account: CapitalAccount, left: float) -> Floats:
         """Return the bet size against each claim, 0 where nothing is left to gain or too little to lose."""
         log_capital, _, refuted = account.carried_to(claims)
         still_open = block.open_claims
@@ -263,7 +263,7 @@ def expected_limit(
         scaled_budget: Where the bound of the worst-case mean is.
         floor: The lowest return that is possible.
     """
-    proposals = propose(past, expected, scaled_budget=scaled_budget, floor=floor)
+    proposals = propose_scores(past, expected, scaled_budget=scaled_budget, floor=floor)
     proposal, choice = choose_proposal(proposals, past, Aim(alpha, rounds))
     if proposal is None:
         return floor

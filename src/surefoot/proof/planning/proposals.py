@@ -37,7 +37,7 @@ class Proposal:
     cutoff: float | None = None
 
 
-def propose(past: Sample, expected: float | None, *, scaled_budget: float, floor: float) -> list[Proposal]:
+def propose_scores(past: Sample, expected: float | None, *, scaled_budget: float, floor: float) -> list[Proposal]:
     """Return one score per cut-off, around one outcome in all ``expected``; None expects as many as there were."""
     if scaled_budget > LARGEST_SCALED_BUDGET:
         return []
@@ -93,7 +93,7 @@ def _merge_values(sample: Sample, most: int) -> Sample:
     return Sample(np.add.reduceat(sample.values * sample.counts, starts) / counts, counts)
 
 
-def plug_in(sample: Sample, scaled_budgets: Floats, floor: float) -> Floats:
+def plug_in_means(sample: Sample, scaled_budgets: Floats, floor: float) -> Floats:
     """Return the worst-case mean of the sample itself: an estimate, too high on average, never a bound."""
     n = sample.counts.sum()
     survival = (n - np.cumsum(sample.counts) + sample.counts) / n

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.proof.bounds.betting import INSIDE, Capital, Round
+from surefoot.proof.bounds.betting import INSIDE_FACTOR, BetRound, Capital
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.planning.proposals import Proposal, group_values
 
@@ -92,7 +92,7 @@ def choose_stake(candidates: Candidates, aim: Aim, capital: Capital | None = Non
     if aim.claim is not None:
         reached: Floats = np.log1p(stakes[:, None] * (scores - aim.claim)[owner]) @ weights
     else:
-        highest = np.minimum(candidates.lowest[owner] + INSIDE / stakes, before.highest_claim)
+        highest = np.minimum(candidates.lowest[owner] + INSIDE_FACTOR / stakes, before.highest_claim)
         start = np.minimum(highest, means[owner])
         reached = _expected_bounds(scores[owner], weights, stakes, start, highest, aim, before)
     top = int(np.argmax(np.where(np.isnan(reached), -math.inf, reached)))  # the first of equals
@@ -155,7 +155,7 @@ class _CapitalTable:
             self.claims = top - (top - bottom) * np.linspace(1, 0, _TABLE_CLAIMS) ** 3
             self.wealth = sum((self._wealth_of(played) for played in self.rounds), np.zeros(_TABLE_CLAIMS))
 
-    def _wealth_of(self, played: Round) -> Floats:
+    def _wealth_of(self, played: BetRound) -> Floats:
         rough = group_values(played.outcomes)
         logs: Floats = np.log1p(played.stake * (rough.values - self.claims[:, None])) @ rough.counts
         return logs

@@ -23,7 +23,7 @@ from surefoot.proof.planning.hedged_bets import HedgedPlanner
 Floats = NDArray[np.float64]
 
 _TYPICAL = 100_000  # where the number of returns is unknown, shares are chosen as if there were so many
-PROOF = 0.8  # of alpha, for the proof of a claim; the rest is for the best bound in case it fails
+CLAIM_SHARE = 0.8  # of alpha, for the proof of a claim; the rest is for the best bound in case it fails
 
 
 class FixedNumberStrategy:
@@ -95,8 +95,8 @@ class AnytimeStrategy:
         bettors = []
         # the proof needs most of alpha: a sooner end is what the run is for
         if self.claim is not None:
-            bettors.append(bettor_for_claim(*self.claim, self.alpha * PROOF))
-            alpha = self.alpha * (1 - PROOF)
+            bettors.append(bettor_for_claim(*self.claim, self.alpha * CLAIM_SHARE))
+            alpha = self.alpha * (1 - CLAIM_SHARE)
         shares = split(past.sample(), self.scaled_budgets, alpha, self.floor, self.ceiling, _TYPICAL)
         for scaled, share in zip(self.scaled_budgets.tolist(), shares.tolist(), strict=True):
             if share > 0:
@@ -136,7 +136,7 @@ def worst_means(
 
 
 @dataclass(frozen=True, eq=False)
-class Means:
+class BoundedMeans:
     """Bounds of the mean under attack: ``lower``, and ``mirror``, lower bounds of the mean of minus the return."""
 
     lower: WorstMeans
@@ -151,13 +151,13 @@ def both_sides(
     ceiling: float | None,
     *,
     anytime: bool = False,
-) -> Means:
+) -> BoundedMeans:
     """Return lower bounds and, with a ceiling, upper ones; either side holds with confidence 1 - alpha."""
     x = np.asarray(returns, dtype=np.float64)
     lower = worst_means(x, scaled_budgets, alpha, floor, ceiling, anytime=anytime)
     if ceiling is None:
-        return Means(lower, None)
-    return Means(lower, worst_means(-x, scaled_budgets, alpha, -ceiling, -floor, anytime=anytime))
+        return BoundedMeans(lower, None)
+    return BoundedMeans(lower, worst_means(-x, scaled_budgets, alpha, -ceiling, -floor, anytime=anytime))
 
 
 class Bets(Settlement):

@@ -8,16 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surefoot.proof.bounds.relative_entropy import Tilts, bound_tilts
+from surefoot.proof.bounds.relative_entropy import TiltedBound, bound_tilts
 
 Floats = NDArray[np.float64]
 
-PLANNER = 1  # version of the choice of thetas and bet sizes, which a verification repeats
+THETA_PLANNER_VERSION = 1  # of the choice of thetas and bet sizes, which a verification repeats
 _MOST_THETAS = 6  # each paid for with its share of alpha
 _THETAS = 2.0 ** (np.arange(-80, 81) / 8)  # per range of the return: from nearly the mean to nearly the minimum
 
 
-def tilts(returns: ArrayLike, floor: float, ceiling: float | None, alpha: float, costs: Sequence[float]) -> Tilts:
+def plan_and_bound_tilts(
+    returns: ArrayLike, floor: float, ceiling: float | None, alpha: float, costs: Sequence[float]
+) -> TiltedBound:
     """Fix thetas for the ``costs`` on a pilot, then bound each exp(-theta X) on the other returns by betting.
 
     The costs only say where the bound should be good: it holds at all others too.
@@ -38,7 +40,9 @@ def theta_pilot_size(n: int) -> int:
 def choose_thetas(
     pilot: Floats, rounds: int, width: float | None, alpha: float, costs: Sequence[float]
 ) -> tuple[Floats, Floats]:
-    """Return the thetas to bet on and the bet sizes, by what the pilot alone predicts; ``PLANNER`` is its version.
+    """Return the thetas to bet on and the bet sizes, by what the pilot alone predicts.
+
+    ``THETA_PLANNER_VERSION`` is the version of this choice.
 
     Args:
         pilot: The first returns, counted from the floor.
