@@ -53,11 +53,12 @@ class Part:
         value = observation
         for key in self.path:
             value = value[key]
-        numbers = np.asarray(spaces.flatten(self.space, value), dtype=self.number_type)
+        numbers: NDArray[Any] = np.asarray(spaces.flatten(self.space, value), dtype=self.number_type)
         if self.unit == 1:
             return numbers
         # A unit of the same type: one of double precision would widen pixels of single precision.
-        return np.asarray(numbers / np.asarray(self.unit, dtype=self.number_type))
+        scaled: NDArray[Any] = numbers / self.number_type(self.unit)
+        return scaled
 
 
 def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = ()) -> Iterator[Part]:
@@ -70,9 +71,11 @@ def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = 
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         # Names in a Dict, numbers in a Tuple: with either one finds the part in an observation.
-        named: Iterable[tuple[str | int, spaces.Space[Any]]] = enumerate(space.spaces)
+        named: Iterable[tuple[str | int, spaces.Space[Any]]]
         if isinstance(space, spaces.Dict):
             named = space.spaces.items()
+        else:
+            named = enumerate(space.spaces)
         for key, inner in named:
             yield from parts_of(name, inner, (*path, key))
         return

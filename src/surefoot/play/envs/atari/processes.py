@@ -88,7 +88,7 @@ class Fleet:
 
     def is_done(self) -> bool:
         """Return whether ``finish_command`` would return at once, as far as other processes are concerned."""
-        pipes = [helper.stdout for helper in self.helpers]
+        pipes = [helper.stdout for helper in self.helpers if helper.stdout is not None]
         return len(select(pipes, [], [], 0)[0]) == len(pipes)
 
     def close(self) -> None:
