@@ -38,9 +38,9 @@ USES = {
     "src/surefoot/runs/taped_episode.py _record_tape": ["replace: purpose (Purpose.TAPED,)", "(Purpose.TAPED,)"],
     "src/surefoot/attacks/value_gaps.py default_lambdas": ["(Purpose.VALUE_GAPS,)", "replace: purpose purpose"],
     "src/surefoot/attacks/composed.py _episode_direction": ["direction_seeds(seed, episode)"],
-    "src/surefoot/play/baseline.py find_baseline.score": ["(Purpose.BASELINE_SEARCH, number)"],
+    "src/surefoot/play/baseline.py find_baseline.score_candidates": ["(Purpose.BASELINE_SEARCH, number)"],
     "src/surefoot/play/baseline.py find_baseline": ["(Purpose.BASELINE,)"],
-    "src/surefoot/play/baseline.py _plan": ["Plan: seed, purpose"],
+    "src/surefoot/play/baseline.py _plan_wave": ["Plan: seed, purpose"],
     "src/surefoot/play/loop.py play_block": [
         "block_seeds(plan.seed, plan.purpose, index)",
         "policy_seeds(plan.seed, plan.purpose, index)",
