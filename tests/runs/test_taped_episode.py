@@ -144,7 +144,7 @@ def test_pictures_are_kept_as_pictures(tmp_path, falling):
     assert arrays["attacked_spent"][-1] == pytest.approx(0.1 * (20 / 50) ** 0.5, rel=1e-4)
 
 
-@pytest.mark.parametrize(("pictures", "most"), [(True, "MOST_PICTURES"), (False, "MOST_STEPS")])
+@pytest.mark.parametrize(("pictures", "most"), [(True, "MOST_PICTURES"), (False, "MOST_REPLAY_STEPS")])
 def test_a_long_episode_is_cut_for_the_tape_alone(tmp_path, falling, monkeypatch, pictures, most):
     monkeypatch.setattr(replay, most, 7)
     quiet = (

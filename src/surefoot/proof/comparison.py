@@ -40,8 +40,8 @@ from surefoot.proof.stopping import StoppingMonitor
 
 Floats = NDArray[np.float64]
 
-_FEWEST_EPISODES = 1_000  # episodes before which nothing is given up
-_HOPELESS_GAP = 4.0  # standard errors
+_FEWEST_EPISODES = 1_000  # before which nothing is given up
+_HOPELESS_GAP = 4.0  # in standard errors of B's mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +71,14 @@ class Comparison:
         """Whether A is better than B under the worst attack with the budget."""
         return self.lower > self.upper
 
-    def _digits(self) -> int:
+    def _count_digits(self) -> int:
         """Return decimals with which a proved claim also reads as one: both bounds are rounded towards each other."""
-        apart = (n for n in range(2, 16) if float(format_lower(self.lower, n)) > float(format_upper(self.upper, n)))
-        return next(apart, 2) if self.proved else 2
+        if not self.proved:
+            return 2
+        for digits in range(2, 16):
+            if float(format_lower(self.lower, digits)) > float(format_upper(self.upper, digits)):
+                return digits
+        return 2
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON data."""
@@ -88,12 +92,15 @@ class Comparison:
             b: Name of the other.
             attacked: Whether B's episodes were attacked.
         """
-        how, digits = "under the attack tried" if attacked else "without attack", self._digits()
+        how = "without attack"
+        if attacked:
+            how = "under the attack tried"
+        digits = self._count_digits()
+        # Any attack on B bounds its worst case from above: no attack at all does, too.
         bounds = (
-            f"under any observation attack with budget {format_exact(self.budget)} "
-            f"the expected return of A is at least "
-            f"{format_lower(self.lower, digits)}; that of B is at most {format_upper(self.upper, digits)} {how}, and "
-            "so under the worst one"
+            f"under any observation attack with budget {format_exact(self.budget)} the expected return of A is at "
+            f"least {format_lower(self.lower, digits)}; that of B is at most {format_upper(self.upper, digits)} {how}, "
+            "and so under the worst one"
         )
         claim = f"A ({a}) is better than B ({b}) under the worst attack"
         if self.proved:
@@ -129,9 +136,11 @@ class ComparisonMonitor(StoppingMonitor):
         self.floor = floor
         self.ceiling = ceiling
         self.scaled_budget = budget / sigma
-        alpha = (1 - confidence) / 2  # for each of the two bounds: the claim needs both
+        # The union bound: the claim needs both bounds, so each gets half.
+        alpha = (1 - confidence) / 2
         self._bets_on_a = Bets([self.scaled_budget], alpha, floor, ceiling)
-        self._bets_on_b = Bets([0.0], alpha, -ceiling, -floor)  # on minus B's returns
+        # On minus B's returns: a lower bound of their mean is an upper bound of B's.
+        self._bets_on_b = Bets([0.0], alpha, -ceiling, -floor)
 
     @property
     def goal(self) -> dict[str, Any]:
@@ -144,7 +153,9 @@ class ComparisonMonitor(StoppingMonitor):
         self.so_far = f"A at least {format_lower(now.lower)}, B at most {format_upper(now.upper)}"
         if now.proved:
             return "proved"
-        return "out of reach" if self._is_hopeless(a, b) else None
+        if self._is_hopeless(a, b):
+            return "out of reach"
+        return None
 
     def _is_hopeless(self, a: Floats, b: Floats) -> bool:
         """Return whether the bounds would not meet with many more episodes either, as far as estimates say.
@@ -158,6 +169,7 @@ class ComparisonMonitor(StoppingMonitor):
 
     def result(self, a: Floats, b: Floats, stopped: str) -> Comparison:
         """Return what these returns prove; ``stopped`` is the reason why there are no more."""
+        # Bets hold at every number of episodes, so a look at any time may be the last one.
         lower = self._bets_on_a.after(a).at(self.scaled_budget)
         upper = -self._bets_on_b.after(-b).at(0.0)
         return Comparison(

@@ -47,6 +47,7 @@ class StoppingMonitor(ABC):
         n_episodes = returns[0].size
         if n_episodes < self._next_look:
             return None
+        # Looks cost time, not confidence: bets hold at every number of episodes.
         self._next_look = int(n_episodes * _GROWTH) + 1
         return self._look(*returns)
 
@@ -91,13 +92,16 @@ class Monitor(StoppingMonitor):
         self.ceiling = ceiling
         self.alpha = 1 - confidence
         self.scaled_budget = rule.budget / sigma
-        candidate = None if rule.require is None else (self.scaled_budget, rule.require)
+        candidate = None
+        if rule.require is not None:
+            candidate = (self.scaled_budget, rule.require)
         self.bets = Bets([self.scaled_budget], self.alpha, floor, ceiling, claim=candidate)
+        # A requirement is refuted by a band of its own, which the bounds do not use.
         self._refutations = 0
         self._next_refutation = _FIRST_REFUTATION
-        self._note(floor)
+        self._note_bound(floor)
 
-    def _note(self, lower: float) -> None:
+    def _note_bound(self, lower: float) -> None:
         self.lower = lower
         self.so_far = f"bound {format_lower(lower)} at B = {format_exact(self.rule.budget)}"
         if self.rule.require is not None:
@@ -105,15 +109,17 @@ class Monitor(StoppingMonitor):
 
     def _look(self, *returns: Floats) -> str | None:
         (own,) = returns
-        self._note(float(self.bets.after(own).at(self.scaled_budget)))
+        self._note_bound(float(self.bets.after(own).at(self.scaled_budget)))
         if self.rule.require is not None and self.lower >= self.rule.require:
             return "proved"
         possible = float(plug_in_means(Sample.of(own), np.array([self.scaled_budget]), self.floor)[0])
         if self.rule.tolerance is not None and possible - self.lower <= self.rule.tolerance:
             return "close enough"
-        return "refuted" if self._refuted(own) else None
+        if self._is_refuted(own):
+            return "refuted"
+        return None
 
-    def _refuted(self, returns: Floats) -> bool:
+    def _is_refuted(self, returns: Floats) -> bool:
         """Return whether the worst case itself is below the requirement, so that no number of episodes could prove it.
 
         Checked whenever the number of episodes has doubled, the k-th time at alpha / 2^k: in total at most alpha.
@@ -127,6 +133,7 @@ class Monitor(StoppingMonitor):
 
     def certificate(self, episodes: Episodes, *, budgets: Sequence[float], stopped: str) -> EpisodeCertificate:
         """Return what these episodes prove; ``stopped`` is the reason why there are no more."""
+        # The upper side has not been looked at before: its bets are made now, in the order of the episodes.
         lower = self.bets.after(episodes.returns)
         mirror = None
         if self.ceiling is not None:

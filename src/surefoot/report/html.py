@@ -189,7 +189,7 @@ def histogram_table(histogram: Mapping[str, Any]) -> str:
 
 def render_setups(groups: Sequence[Group]) -> str:
     """Return the setup of every run."""
-    setups = []
+    setups: list[str] = []
     for group in groups:
         setups += map(_setup, group.entries)
     return "\n".join(setups)
