@@ -136,16 +136,23 @@ class _Rerun:
         self.n_opening = strategy.n_opening
         self.n_inspected = strategy.n_inspected
         self.bettors: list[PlannedBettor] = []
+        self._opening: _WatchedPlanner | None = None
         self._samples: Samples = {}
 
-    def opening_planner(self, past: OrderedOutcomes) -> Planner | None:
-        planner = self.strategy.opening_planner(OrderedOutcomes(self.returns[: past.size].copy()))
+    # How many returns a plan may be made of is counted here: what comes as ``past`` is not relied upon.
+
+    def opening_planner(self, _: OrderedOutcomes) -> Planner | None:
+        planner = self.strategy.opening_planner(OrderedOutcomes(self.returns[: self.n_opening].copy()))
         if planner is None:
             return None
-        return self._watched(AlphaShare(0.0, self.alpha, planner), unsplit=True)
+        self._opening = self._watched(AlphaShare(0.0, self.alpha, planner), unsplit=True)
+        return self._opening
 
-    def split_alpha(self, past: OrderedOutcomes) -> list[AlphaShare]:
-        shares = self.strategy.split_alpha(OrderedOutcomes(self.returns[: past.size].copy()))
+    def split_alpha(self, _: OrderedOutcomes) -> list[AlphaShare]:
+        split_at = self.n_inspected
+        if self._opening is not None:
+            split_at = self._opening.n_shown
+        shares = self.strategy.split_alpha(OrderedOutcomes(self.returns[:split_at].copy()))
         # shares are searched for, so that another machine may have found some that differ by rounding
         as_recorded = [self._as_recorded(share) for share in shares]
         if sum(share.alpha for share in as_recorded) <= self.alpha * (1 + 1e-12):
@@ -175,12 +182,13 @@ class _WatchedPlanner:
         self.bets = bets
         self._samples = samples
         self._copied = np.full(returns.size, np.nan)  # behind what has been shown a planner finds nothing
-        self._n_copied = 0
+        self.n_shown = 0
 
-    def next_bet(self, past: OrderedOutcomes, account: CapitalAccount) -> Bet | None:
-        n = past.size
-        self._copied[self._n_copied : n] = self.returns[self._n_copied : n]
-        self._n_copied = n
+    def next_bet(self, _: OrderedOutcomes, account: CapitalAccount) -> Bet | None:
+        # All bets so far are on the returns before these.
+        n = account.n_settled
+        self._copied[self.n_shown : n] = self.returns[self.n_shown : n]
+        self.n_shown = n
         bet = self.planner.next_bet(OrderedOutcomes(self._copied[:n], self._samples), account)
         if bet is not None and bet.is_placed:
             last = min(bet.last, self.returns.size)
