@@ -343,7 +343,7 @@ def test_the_command_selects_sigma(tmp_path, capsys, monkeypatch):
     assert main(call) == 0
     card, shown = zoo.load_card(str(tmp_path / "run")), capsys.readouterr().out
     assert f"Sigma {card['sigma']:g}: of the pretrained agents cartpole-5-" in shown
-    assert (card["training"]["budget"], zoo.load(str(tmp_path / "run")).n_stack) == (0.2, 3)
+    assert (card["training"]["budget"], zoo.load(str(tmp_path / "run")).spaces.n_stack) == (0.2, 3)
     for wrong, match in (
         ([], "train needs --sigma, the noise to train with, or --for-budget"),
         (["--for-budget", "0"], "--for-budget must be > 0 to select sigma, got 0"),
