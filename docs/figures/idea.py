@@ -1,4 +1,4 @@
-"""Draw the idea in two figures: the loop, and the certificate that ``make certify`` prints, from the same episodes, run again.
+"""Draw the idea in two figures: the loop, and the certificate that ``make certify`` prints, from the same episodes.
 
 python docs/figures/idea.py    # writes idea-loop.svg, idea-curve.svg and idea-curve.json, the numbers drawn
 """
