@@ -32,6 +32,11 @@ from surefoot.runs.folder import check_reusable
 class ComparedRun:
     """What the episodes of two agents prove about them, and where they are.
 
+    >>> import surefoot
+    >>> run = surefoot.compare("cartpole-1-ppo-s0.2", "cartpole-1-s0.8", budget=0.2, out="compared")
+    >>> print(str(run).split(",")[0])
+    With 95% confidence
+
     Attributes:
         comparison: The bounds on both agents.
         directory: The run directory, with both agents' episodes and ``comparison.json``.

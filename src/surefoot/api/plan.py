@@ -108,6 +108,11 @@ class CostedForecast(Forecast):
 class TunedRuns:
     """Certificates of sigmas that were selected, or of all.
 
+    >>> import surefoot
+    >>> tuned = surefoot.tune("cartpole-1", budget=0.2, sigmas=[0.2], pilot_episodes=100, n_episodes=200, out="tuned")
+    >>> tuned.runs[0].certificate.sigma
+    0.2
+
     Attributes:
         task: What was run.
         forecasts: What pilot episodes predict for each sigma; none where all are certified.

@@ -54,7 +54,7 @@ class RowChecks:
         if own_memory:
             ask = self._remember_and_act
             parts = before
-            together = _join_columns(together, memory)
+            together = _join_answers(together, memory)
         check_rows(ask, parts, together, self.random, sizes=[max(2, size)], where=f"step {self.step}, ")
 
     def _ask_action(self, memory: Tensor) -> Tensor:
@@ -64,8 +64,8 @@ class RowChecks:
         self, memory: Tensor, seen: Tensor, action: Tensor | None, episode_start: Tensor | None
     ) -> Tensor:
         after = self.policy.memory.advance(memory, seen, action, episode_start)
-        return _join_columns(self._ask_action(after), after)
+        return _join_answers(self._ask_action(after), after)
 
 
-def _join_columns(answers: Tensor, memory: Tensor) -> Tensor:
+def _join_answers(answers: Tensor, memory: Tensor) -> Tensor:
     return torch.cat((answers.to(memory.dtype), memory.flatten(1)), dim=1)

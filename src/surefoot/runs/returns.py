@@ -164,7 +164,7 @@ def _select_column(path: Path, text: str) -> Found:
     if len(set(map(len, rows))) != 1:
         raise InputError(f"{path} must have rows of equal length, at least one")
     first = rows[0]
-    if not _is_number(first[0]):
+    if not _is_plain_number(first[0]):
         # The first row has the names of the columns.
         name = _select_name(path, "column", first)
         index = first.index(name)
@@ -194,13 +194,13 @@ def _checked_numbers(path: Path, values: Sequence[object]) -> NDArray[np.float64
     found = []
     for value in values:
         # True and False are numbers for Python, but hardly returns.
-        if isinstance(value, bool) or not (isinstance(value, int | float) or _is_number(value)):
+        if isinstance(value, bool) or not (isinstance(value, int | float) or _is_plain_number(value)):
             raise InputError(f"{path} must hold one number per episode, got {str(value)!r:.60}")
         found.append(float(str(value)))
     return np.array(found, dtype=np.float64)
 
 
-def _is_number(value: object) -> bool:
+def _is_plain_number(value: object) -> bool:
     if not isinstance(value, str):
         return False
     try:

@@ -28,7 +28,7 @@ FEWEST = 20
 STEPS = 250
 # How long the trial may take, unless the fewest steps take longer; episodes in it.
 SECONDS = 3.0
-EPISODES = 14
+N_TRIAL_EPISODES = 14
 ROUNDING = 1e-4  # a simulator that was reset may differ by so much from a new one, relative to what it shows
 SAME_SEED = "copies of {} with the same seed run different episodes"
 OTHER_SEED = "copies of {} with different seeds run the same episodes"
@@ -133,7 +133,7 @@ def _first_broken_rule(new: Callable[[int], TriedCopy]) -> str | None:
     began = time.monotonic()
     tried = _run_twice(used, FEWEST)
     per_step = (time.monotonic() - began) / len(tried)
-    most = int(np.clip(SECONDS / EPISODES / max(per_step, 1e-9), FEWEST, STEPS))
+    most = int(np.clip(SECONDS / N_TRIAL_EPISODES / max(per_step, 1e-9), FEWEST, STEPS))
     first = new(0)
     second = new(1)
     one = _run_twice(first, most)

@@ -14,7 +14,7 @@ from surefoot.verification.recompute.bands import CannotRecomputeError
 from surefoot.verification.recompute.run_files import Raw, differences
 
 REASONS = ("proved", "close enough", "refuted", "all played", "stopped by hand")
-KEYS = {"budget", "until", "require", "stopped"}
+STOP_KEYS = {"budget", "until", "require", "stopped"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def read_stop(choice: Any, budgets: tuple[float, ...]) -> Stop | None:
     """
     if choice is None:
         return None
-    if not isinstance(choice, dict) or set(choice) != KEYS:
+    if not isinstance(choice, dict) or set(choice) != STOP_KEYS:
         raise CannotRecomputeError("a sequential run must state its budget, its goal, and why it stopped")
     for key in ("budget", "until", "require"):
         value = choice[key]
