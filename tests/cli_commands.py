@@ -47,7 +47,6 @@ LEFT = [
     "certificate.json",
     "certificate.png",
     "episodes.npz",
-    "replay.npz",
     "report.html",
     "run.json",
     "setup.json",

@@ -332,7 +332,7 @@ def test_a_short_fast_training_on_a_gpu(tmp_path):
     longer = dataclasses.replace(settings, total_steps=1_200)
     second = run_training(train_fast, get_task("pong-1r"), 0.1, longer, tmp_path / "run", device="cuda", resume=True)
     assert zoo.load(str(tmp_path / "run")).sha256 == second.sha256
-    assert first.n_actions == second.n_actions == 6
+    assert first.spaces.n_actions == second.spaces.n_actions == 6
 
 
 def tiny_student(**changes):

@@ -32,7 +32,6 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 PENDULUM_FLOOR = -3255.0
 
 
-@pytest.mark.usefixtures("drawn_figures")
 def test_a_task_is_certified_shown_and_kept(capsys):
     surefoot_command(*QUICK, "--out", "run")
     shown = capsys.readouterr()

@@ -317,7 +317,7 @@ def test_a_training_leaves_an_agent_that_everybody_loads(trained, tmp_path):
     assert card["training"]["settings"] == TINY.as_dict()
     assert len(card["curve"]) == 2
     write_zip(loaded, tmp_path / "agent.zip")
-    assert sb3.read_zip(tmp_path / "agent.zip").n_actions == 6
+    assert sb3.read_zip(tmp_path / "agent.zip").spaces.n_actions == 6
 
 
 def test_a_checkpoint_restores_what_was_learned(trained):

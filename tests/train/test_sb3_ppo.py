@@ -210,7 +210,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert cli.main([*setup, "--floor", "0", "--ceiling", "60", "--max-steps", "60", "--memory", "frames=2"]) == 0
     shown = capsys.readouterr().out
     assert "surefoot certify --env CartPole-v1 --floor 0.0 --ceiling 60.0 --max-steps 60 --agent out" in shown
-    assert zoo.load("out").n_stack == 2
+    assert zoo.load("out").spaces.n_stack == 2
     assert cli.main(["export", "out", "--out", "again.zip"]) == 0
     assert "stable_baselines3.PPO.load" in capsys.readouterr().out
     for wrong, match in [
