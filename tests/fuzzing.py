@@ -118,7 +118,7 @@ def _run_small(folder: Path) -> None:
     """Certify and attack an agent in a few episodes."""
     agent = ["cartpole-1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--quiet", "--workers", "1"]
     for call in (
-        ["certify", *agent, "--episodes", "8", "--out", f"{folder}/run"],
+        ["certify", *agent, "--episodes", "8", "--record", "--out", f"{folder}/run"],
         ["attack", *agent, "--episodes", "4", "--method", "random", "--budgets", "0.1", "--out", f"{folder}/attack"],
     ):
         code, shown = _called(call, folder)

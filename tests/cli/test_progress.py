@@ -78,7 +78,7 @@ def test_the_bar_moves_between_reports_and_shows_rate_and_time_left(monkeypatch)
     with options.progress_bar("attacking", "episodes", argparse.Namespace(quiet=False)) as report:
         report(0, 1_000)
         for done in (10, 20, 30, 40):
-            meter.Meter(0).write(done)
+            meter.Meter(0).write_episodes(done)
             time.sleep(0.3)
     meter.clear()
     assert "40/1,000 episodes" in screen.getvalue()

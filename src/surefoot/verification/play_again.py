@@ -148,7 +148,9 @@ def _environment_task(setup: Mapping[str, Any], options: RerunOptions) -> Task:
         raise CannotRerunError(f"the environment {environment!r} would import a module; use {needed} to allow it")
     # Nor which files are opened: numbers name none.
     harmless = all(value is None or isinstance(value, bool | int | float) for value in kwargs.values())
-    if not (harmless and options.env_kwargs is None) and _as_sorted_text(kwargs) != _as_sorted_text(options.env_kwargs or {}):
+    if not (harmless and options.env_kwargs is None) and _as_sorted_text(kwargs) != _as_sorted_text(
+        options.env_kwargs or {}
+    ):
         raise CannotRerunError(
             f"the arguments of the environment {environment!r} may name files; use {needed} to allow it"
         )

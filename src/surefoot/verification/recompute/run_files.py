@@ -72,17 +72,21 @@ def read_run(folder: Path) -> list[Raw]:
     paths = [folder / name for name in CERTIFICATES if (folder / name).is_file()]
     if not paths:
         raise InputError(f"{folder} contains no {' or '.join(CERTIFICATES)}; give the directory of a certified run")
-    setup, arrays, processors = _read_record(folder / "episodes.npz")
-    written_setup = _read_if_there(folder / "setup.json")
-    run = _read_if_there(folder / "run.json")
-    found = []
+    # Of a file that is no certificate nothing is judged, so that these are looked at first.
+    certificates = {}
     for path in paths:
         certificate = read_json(path)
         if not same(certificate.get("schema"), CERTIFICATE_SCHEMA):
             raise InputError(
                 f"{path} has schema {certificate.get('schema')!r}, this version reads {CERTIFICATE_SCHEMA}"
             )
-        found.append(Raw(path.name, certificate, setup, arrays, written_setup, run, processors))
+        certificates[path.name] = certificate
+    setup, arrays, processors = _read_record(folder / "episodes.npz")
+    written_setup = _read_if_there(folder / "setup.json")
+    run = _read_if_there(folder / "run.json")
+    found = []
+    for name, certificate in certificates.items():
+        found.append(Raw(name, certificate, setup, arrays, written_setup, run, processors))
     return found
 
 
