@@ -86,6 +86,7 @@ WORDS += [
     "--json",
 ]
 WORDS += ["--returns", "--quantiles", "--thresholds", "--norm", "linf", "--blocks", "all", "--require", "1@", "--gamma"]
+WORDS += ["--cvar"]
 
 
 def originals(folder: Path) -> dict[str, bytes]:

@@ -37,9 +37,22 @@ class Law:
         """Return the mirror image: floor + int Phi(Phi^-1(S(x)) + radius) dx."""
         return self.floor + self._integral(lambda p: stats.norm.cdf(stats.norm.ppf(p) + radius))
 
-    def _integral(self, move: Callable[[float], float]) -> float:
+    @lru_cache  # noqa: B019
+    def cvar(self, q: float, shift: float) -> float:
+        """Return floor + int max(0, p - 1 + q) / q dx, p = Phi(Phi^-1(S(x)) + shift): the lowest share q."""
+
+        def among_lowest(p: float) -> float:
+            return max(0.0, q - float(stats.norm.cdf(-stats.norm.ppf(p) - shift))) / q
+
+        low, high = self.floor, self.ceiling
+        for _ in range(60):  # up to the quantile, beyond which nothing counts: quadrature would not find it by itself
+            middle = (low + high) / 2
+            low, high = (middle, high) if among_lowest(self.at_least(middle)) > 0 else (low, middle)
+        return self.floor + self._integral(among_lowest, high)
+
+    def _integral(self, move: Callable[[float], float], end: float = np.inf) -> float:
         total = 0.0
-        for left, right in pairwise(self.cuts):
+        for left, right in pairwise(sorted({min(cut, end) for cut in self.cuts})):
             # p = S is a constant or a smooth function strictly between two cuts
             value, _ = integrate.quad(lambda x: move(self.at_least(x)), left, right, epsabs=1e-10, limit=200)
             total += value

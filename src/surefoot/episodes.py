@@ -38,7 +38,7 @@ ARRAYS = dict.fromkeys(ATTRIBUTES, np.dtype(np.float64)) | {"lengths": np.dtype(
 LIMITS = ("floor", "ceiling", "rewards")
 LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
 # What one certificate may answer and one run may consist of; more takes hours, here and for whoever verifies it.
-MOST_ASKED = 1_000  # budgets, thresholds, or quantiles
+MOST_ASKED = 1_000  # budgets, thresholds, quantiles, or shares of a CVaR
 MOST_THRESHOLDS = 100_000  # of the method "per-threshold"
 MOST_EPISODES = 10_000_000  # of a run, and returns of a file
 MOST_BLOCKS = 200_000  # of a run

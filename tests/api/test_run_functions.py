@@ -48,7 +48,7 @@ def test_a_sequential_run_stops_when_its_rule_says_so():
     assert run.proved
     assert run.certificate.n_episodes < 5_000
     assert run.directory.name.endswith("-sequential")
-    with pytest.raises(InputError, match="thresholds= and quantiles= cannot be combined with a sequential run"):
+    with pytest.raises(InputError, match="thresholds=, quantiles= and cvars= cannot be combined with a sequential run"):
         surefoot.certify_run("cartpole-1", stop=stop, query=surefoot.Query(budgets=(0.2,), quantiles=(0.5,)))
 
 

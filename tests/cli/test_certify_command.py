@@ -155,6 +155,7 @@ def test_runs_that_stop_by_themselves_are_for_whole_episodes_and_l2(capsys):
         ("--shared-episodes", 3),
         ("--thresholds", "100"),
         ("--quantiles", "0.5"),
+        ("--cvar", "0.5"),
         ("--per-step",),
         ("--norm", "l1"),
     ):

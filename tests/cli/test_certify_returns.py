@@ -47,7 +47,7 @@ def test_returns_are_certified_as_in_python(capsys, ceiling, method):
 
 
 def test_probabilities_and_quantiles_are_shown_and_written(capsys):
-    asked = ("--ceiling", 200, "--budgets", "0,0.1", "--thresholds", "100,200", "--quantiles", "0.1")
+    asked = ("--ceiling", 200, "--budgets", "0,0.1", "--thresholds", "100,200", "--quantiles", "0.1", "--cvar", "0.1")
     surefoot_command(*given(*asked))
     shown = capsys.readouterr().out
     surefoot_command(*given(*asked, "--json"))
@@ -58,8 +58,9 @@ def test_probabilities_and_quantiles_are_shown_and_written(capsys):
     assert [row["at_least"] for row in made["probabilities"]] == [100, 200]
     assert made["probabilities"][0]["lower"][1] == certificate.probability(100, 0.1).lower
     assert made["quantiles"][0]["upper"][1] == certificate.quantile(0.1, 0.1).upper
+    assert made["cvars"][0]["lower"][1] == certificate.cvar(0.1, 0.1).lower
     lines = [line for line in shown.splitlines() if line.startswith("budget 0.1: ")]
-    assert len(lines) == 3
+    assert len(lines) == 4
     printed = float(lines[0].split("at least ")[1].split()[0])
     assert printed <= certificate.probability(100, 0.1).lower < printed + 1e-4
 
@@ -122,7 +123,7 @@ def test_outcomes_are_certified_without_anything_that_plays(tmp_path):
 WRONG_RETURNS = {
     "a quantile of 1": (
         "--sigma 0.2 --floor 0 --quantiles 1",
-        "q of a quantile must be strictly between 0 and 1, got 1",
+        "q of a quantile or CVaR must be strictly between 0 and 1, got 1",
     ),
     "a probability of words": ("--sigma 0.2 --floor 0 --thresholds much", "--thresholds: must look like 100,150"),
     "a probability shared": (

@@ -147,6 +147,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("certify", "--threshold-spacing 2", {"query.threshold_spacing": 2.0}),
     ("certify", "--thresholds 100,150", {"query.thresholds": (100.0, 150.0)}),
     ("certify", "--quantiles 0.05,0.5", {"query.quantiles": (0.05, 0.5)}),
+    ("certify", "--cvar 0.1", {"query.cvars": (0.1,)}),
     (
         "certify",
         "--require 150@0.45 --budgets 0,1",

@@ -207,6 +207,12 @@ FORGERIES = {
         BOUNDS,
     ),
     "bets that were none": ((E_,), "careless", field("bets", lambda _: {"lower": [], "upper": []}), BOUNDS),
+    "a CVaR beyond one": (
+        (E_,),
+        "careless",
+        field("cvars", lambda _: [{"q": 1.5, "lower": [0.0] * 3, "upper": [200.0] * 3}]),
+        BOUNDS,
+    ),
     "a quantile beyond one": (
         (E_,),
         "careless",

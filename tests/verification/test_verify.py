@@ -236,10 +236,11 @@ def test_a_method_without_a_second_computation_is_not_verified(run, monkeypatch)
 
 def test_probabilities_and_quantiles_in_the_file_are_checked(run):
     band = certify(Episodes.load(run / "episodes.npz"), [0.0, 0.2], method="paper")
-    made = replace(band, requested=band.distribution([100.0, 150.0], [0.05, 0.5])).to_json()
+    asked = Query(budgets=(0.0, 0.2), thresholds=(100.0, 150.0), quantiles=(0.05, 0.5), cvars=(0.05, 0.5))
+    made = replace(band, requested=band.distribution(asked)).to_json()
     write_json(run / "certificate.json", made)
     assert verify(run, blocks=0).bounds_recomputed
-    for kind in ("probabilities", "quantiles"):
+    for kind in ("probabilities", "quantiles", "cvars"):
         for side, change in (("lower", 1e-4), ("upper", -1e-4), ("lower", "high")):
             rows = json.loads(json.dumps(made[kind]))
             rows[1][side][1] = change if isinstance(change, str) else rows[1][side][1] + change
@@ -349,14 +350,14 @@ FIELDS += (
     "estimate",
     "estimate_sem",
 )
-FIELDS += ("statement", "method_selection", "bets", "norm", "probabilities", "quantiles", "gamma", "kind")
+FIELDS += ("statement", "method_selection", "bets", "norm", "probabilities", "quantiles", "cvars", "gamma", "kind")
 
 
 @pytest.mark.parametrize("name", FIELDS)
 @pytest.mark.parametrize("value", ["x", [], True, {"name": "linf", "method": "band"}], ids=str)
 def test_nonsense_in_any_field_is_not_verified_and_no_crash(run, name, value):
     write_json(run / "certificate.json", {**read_json(run / "certificate.json"), name: value})
-    empty_is_nothing = name in ("probabilities", "quantiles") and value == []
+    empty_is_nothing = name in ("probabilities", "quantiles", "cvars") and value == []
     assert verify(run, blocks=0).bounds_recomputed == empty_is_nothing
 
 
@@ -535,7 +536,7 @@ def test_two_computations_agree(method, law, n):
 
 
 @pytest.mark.parametrize(("method", "law"), PAIRS, ids=[f"{m}, {law.name}" for m, law in PAIRS])
-def test_probabilities_and_quantiles_agree(method, law):
+def test_probabilities_quantiles_and_cvar_agree(method, law):
     returns = law.draw(np.random.default_rng(9), (150,))
     width = law.ceiling - law.floor
     step = width / 7.3
@@ -554,6 +555,7 @@ def test_probabilities_and_quantiles_agree(method, law):
             agree(limits, found)
         for q in (0.01, 0.3, 0.5, 0.9, 0.999):
             agree([made.quantile(q, budget) for budget in made.budgets], recompute_distribution(returns, claim, q=q))
+            agree([made.cvar(q, budget) for budget in made.budgets], recompute_distribution(returns, claim, cvar=q))
 
 
 def agree(limits, found):

@@ -205,7 +205,7 @@ def _check_sequential(query: Query) -> None:
     """Reject a query that bets on one budget of whole episodes cannot answer."""
     if query.method not in (None, "auto", "sequential"):
         raise InputError(f'a sequential run is certified by method="sequential", got {query.method}')
-    if query.thresholds or query.quantiles:
-        raise InputError("thresholds= and quantiles= cannot be combined with a sequential run")
+    if query.wants_distribution:
+        raise InputError("thresholds=, quantiles= and cvars= cannot be combined with a sequential run")
     if query.threat != EPISODE or query.norm is not None:
         raise InputError("per_step=, n_shared_episodes= and norm= cannot be combined with a sequential run")

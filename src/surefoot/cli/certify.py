@@ -127,6 +127,7 @@ def _add_advanced(parser: argparse.ArgumentParser) -> None:
     for name, looks, bounded in (
         ("--thresholds", "100,150", "P(return >= x) for each of these x"),
         ("--quantiles", "0.05,0.5", "these quantiles of the return"),
+        ("--cvar", "0.05,0.1", "the mean of the lowest 5%% and 10%% of returns"),
     ):
         more.add_argument(name, type=numbers_type(looks), metavar="LIST", help=f"also bound {bounded}, as {looks}")
     more.add_argument("--norm", choices=NORMS, default="l2", help="norm that the budgets bound (default: l2)")
@@ -232,6 +233,7 @@ def _make_query(arguments: argparse.Namespace, task: Task | None, noise: Noise, 
         threshold_spacing=arguments.threshold_spacing,
         thresholds=arguments.thresholds or (),
         quantiles=arguments.quantiles or (),
+        cvars=arguments.cvar or (),
     )
 
 

@@ -39,7 +39,7 @@ _OPTIONAL = {
     "stochastic": "stochastic",
     "stated_by_user": "stated_by_user",
 }
-_REQUESTED = ("norm", "probabilities", "quantiles")
+_REQUESTED = ("norm", "probabilities", "quantiles", "cvars")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Certificate(ABC):
         ceiling: Highest return that the rules allow, or None if unknown.
         metadata: What the episode data say about the setup: task, agent, seed and more.
         record_sha256: Hash of the episode data, setup included.
-        requested: Budgets in another norm, probabilities and quantiles that were asked for, as JSON data.
+        requested: Budgets in another norm, probabilities, quantiles and CVaR that were asked for, as JSON data.
         method_selection: How the method was selected, or why a sequential run stopped; None if fixed in advance.
         observed: The lowest and the highest return of the episodes; None when read from a file.
 

@@ -1,12 +1,13 @@
 """Certificates against an attacker with one l2 budget for a whole episode (T1 to T3).
 
 ``EpisodeBudget``       the threat
-``EpisodeCertificate``  its certificates, with probabilities and quantiles where they come from a band
+``EpisodeCertificate``  its certificates, with probabilities, quantiles and CVaR where they come from a band
 ``METHODS``             how bounds can be computed
 
 The error probability alpha = 1 - confidence is used once for the lower bounds and once for the upper ones. Everything
-in a certificate (means, probabilities, quantiles, at the budgets asked for and at any other) follows from one band or
-from the bets made, so all its lower bounds hold simultaneously with the stated confidence, and so do all upper bounds.
+in a certificate (means, probabilities, quantiles, CVaR, at the budgets asked for and at any other) follows from one
+band or from the bets made, so all its lower bounds hold simultaneously with the stated confidence, and so do all upper
+bounds.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from surefoot.proof.certificate import (
 from surefoot.proof.planning.auto import choose_method
 from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.strategies import BoundedMeans, both_sides
-from surefoot.proof.rounding import OUTWARD, format_exact
+from surefoot.proof.rounding import OUTWARD, format_exact, rounded_lower, rounded_upper
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
@@ -64,6 +65,8 @@ class EpisodeCertificate(Certificate):
         True
         >>> certificate.quantile(0.5, budget=0.0)
         Bounds(budget=0.0, lower=4.0, upper=9.0)
+        >>> round(certificate.cvar(0.5, budget=0.0).lower, 2)  # of the worse half of all episodes: 3.5
+        2.98
     """
 
     kind: ClassVar[str | None] = None
@@ -113,22 +116,38 @@ class EpisodeCertificate(Certificate):
             return Bounds(float(budget), lower, None)
         return Bounds(float(budget), lower, upper)
 
-    def distribution(self, thresholds: Sequence[float], quantiles: Sequence[float]) -> dict[str, Any]:
-        """Return bounds on P(return >= threshold) and on quantiles at each budget, as JSON data.
+    def cvar(self, q: float, budget: float) -> Bounds:
+        """Return bounds on the mean of the lowest share q of returns (CVaR), under any attack with that budget."""
+        band = self._band_or_error
+        where = (band, q, checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        assert self.observed is not None
+        lower = float(rounded_lower(worst_case.cvar_lower(*where), self.floor, self.observed))
+        upper = float(worst_case.cvar_upper(*where))
+        # Without a ceiling nothing bounds the lowest returns where too few are known to be so low.
+        if not math.isfinite(upper):
+            return Bounds(float(budget), lower, None)
+        top = max(float(band.points[-1]), self.observed[1])
+        if self.ceiling is not None:
+            top = self.ceiling
+        return Bounds(float(budget), lower, float(rounded_upper(upper, top, self.observed)))
+
+    def distribution(self, query: Query) -> dict[str, Any]:
+        """Return the bounds on P(return >= threshold), quantiles and CVaR that a query asks for, as JSON data.
 
         They follow from the band that the means come from: all hold simultaneously, at no cost in confidence.
         """
         found: dict[str, Any] = {}
-        if thresholds:
-            found["probabilities"] = []
-        for threshold in thresholds:
-            bounds = [self.probability(threshold, budget) for budget in self.budgets]
-            found["probabilities"].append({"at_least": float(threshold), **_as_columns(bounds)})
-        if quantiles:
-            found["quantiles"] = []
-        for q in quantiles:
-            bounds = [self.quantile(q, budget) for budget in self.budgets]
-            found["quantiles"].append({"q": float(q), **_as_columns(bounds)})
+        for name, key, asked, bounds_at in (
+            ("probabilities", "at_least", query.thresholds, self.probability),
+            ("quantiles", "q", query.quantiles, self.quantile),
+            ("cvars", "q", query.cvars, self.cvar),
+        ):
+            rows = []
+            for value in asked:
+                bounds = [bounds_at(value, budget) for budget in self.budgets]
+                rows.append({key: float(value), **_as_columns(bounds)})
+            if rows:
+                found[name] = rows
         return found
 
     @property
@@ -187,8 +206,8 @@ class EpisodeCertificate(Certificate):
         if self.source is None:
             raise InputError("a certificate read from a file bounds no other probabilities; certify its episodes again")
         raise InputError(
-            "this certificate used its alpha for means, so it bounds no probabilities and quantiles; ask for them in "
-            "advance: certify(..., thresholds=[...], quantiles=[...]), or method='band'"
+            "this certificate used its alpha for means, so it bounds no probabilities, quantiles and CVaR; ask for "
+            "them in advance: certify(..., thresholds=[...], quantiles=[...], cvars=[...]), or method='band'"
         )
 
 
@@ -200,9 +219,8 @@ class EpisodeBudget:
 
     def certify(self, episodes: Episodes, query: Query) -> EpisodeCertificate:
         """Answer a query about this attacker."""
-        wants_distribution = bool(query.thresholds or query.quantiles)
         method = query.method or "auto"
-        if wants_distribution:
+        if query.wants_distribution:
             method = _band_method(query.method)
         if method == "paper":
             method = episodes.metadata.get("method") or "dkw"
@@ -220,9 +238,9 @@ class EpisodeBudget:
             method_selection=selection,
             threshold_spacing=spacing,
         )
-        if not wants_distribution:
+        if not query.wants_distribution:
             return made
-        return replace(made, requested=made.distribution(query.thresholds, query.quantiles))
+        return replace(made, requested=made.distribution(query))
 
 
 def certificate_of(
@@ -276,9 +294,11 @@ def _prove_bounds(
 
 
 def _band_method(method: str | None) -> str:
-    """Return a method that makes a band, which probabilities and quantiles need; reject those that may bet."""
+    """Return a method that makes a band, which all but means need; reject those that may bet."""
     if method in PLANNED:
-        raise InputError(f"probabilities and quantiles need a band, and the method {method!r} bets; use method='band'")
+        raise InputError(
+            f"probabilities, quantiles and CVaR need a band, and the method {method!r} bets; use method='band'"
+        )
     return "band" if method is None else method
 
 

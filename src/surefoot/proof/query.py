@@ -131,6 +131,7 @@ class Query:
         threat: What one budget covers: a whole episode, several episodes together, or every single step.
         thresholds: Returns x for which P(return >= x) is bounded too.
         quantiles: Quantiles of the return that are bounded too.
+        cvars: Shares q for which the mean of the lowest share q of returns is bounded too (CVaR).
         norm: The norm of the budgets; None for l2.
 
     Example:
@@ -148,6 +149,7 @@ class Query:
     threat: Threat = EPISODE
     thresholds: tuple[float, ...] = ()
     quantiles: tuple[float, ...] = ()
+    cvars: tuple[float, ...] = ()
     norm: Norm | None = None
 
     def __post_init__(self) -> None:
@@ -156,7 +158,7 @@ class Query:
             raise InputError(f"threshold spacing must be a finite number > 0, got {self.threshold_spacing}")
         if not self.budgets:
             raise InputError("expected at least one budget, got none")
-        for name in ("budgets", "thresholds", "quantiles"):
+        for name in ("budgets", "thresholds", "quantiles", "cvars"):
             count = len(getattr(self, name))
             if count > MOST_ASKED:
                 raise InputError(f"expected at most {MOST_ASKED:,} {name}, got {count:,}")
@@ -229,10 +231,15 @@ class Query:
         made = replace(self, budgets=self.norm.in_l2(self.budgets), norm=None).answer(episodes)
         return replace(made, requested={**made.requested, "norm": self.norm.to_json(self.budgets)})
 
+    @property
+    def wants_distribution(self) -> bool:
+        """Whether more than means is asked for: probabilities, quantiles or CVaR."""
+        return bool(self.thresholds or self.quantiles or self.cvars)
+
     def refuse_distribution(self, threat: str) -> None:
-        """Raise if probabilities or quantiles are asked for, which only a budget for whole episodes has."""
-        if self.thresholds or self.quantiles:
-            raise InputError(f"probabilities and quantiles cannot be combined with {threat}")
+        """Raise if more than means is asked for, which only a budget for whole episodes has."""
+        if self.wants_distribution:
+            raise InputError(f"probabilities, quantiles and CVaR cannot be combined with {threat}")
 
 
 def _covered_observations(threat: Threat, max_steps: int) -> int:
@@ -307,6 +314,7 @@ def certify(
     *,
     thresholds: Sequence[float] = (),
     quantiles: Sequence[float] = (),
+    cvars: Sequence[float] = (),
 ) -> EpisodeCertificate:
     """Certify the expected return of a smoothed agent under every observation attack within each l2 budget.
 
@@ -315,13 +323,15 @@ def certify(
         budgets: Attack budgets: l2 norms of all perturbations of one episode, in the units of the observations.
         confidence: Probability that all lower bounds hold simultaneously; likewise all upper bounds.
         method: One of ``METHODS``, fixed in advance. By default "auto": the first episodes select the method, the
-            others are certified with it. "paper" is the method that the task names, else "dkw". Where probabilities or
-            quantiles are asked for the default is "band", from which they all follow.
+            others are certified with it. "paper" is the method that the task names, else "dkw". Where probabilities,
+            quantiles or CVaR are asked for the default is "band", from which they all follow.
         threshold_spacing: Distance between thresholds from floor to ceiling, for "per-threshold" only.
         thresholds: Returns x for which P(return >= x) is bounded too, in ``requested["probabilities"]`` and by
             ``probability(x, budget)``.
         quantiles: Quantiles of the return that are bounded too, in ``requested["quantiles"]`` and by
             ``quantile(q, budget)``.
+        cvars: Shares q for which the mean of the lowest share q of returns (CVaR) is bounded too, in
+            ``requested["cvars"]`` and by ``cvar(q, budget)``.
 
     Raises:
         InputError: If an argument is out of range, or if the episodes were attacked or had no noise.
@@ -340,6 +350,7 @@ def certify(
         threshold_spacing=threshold_spacing,
         thresholds=tuple(thresholds),
         quantiles=tuple(quantiles),
+        cvars=tuple(cvars),
     )
     return EPISODE.certify(episodes, query)
 

@@ -308,7 +308,7 @@ def _name_return(certificate: Certificate) -> str:
 
 
 def requested_lines(certificate: Certificate) -> Iterator[str]:
-    """Yield what was asked for in addition to the means: another norm, probabilities, quantiles."""
+    """Yield what was asked for in addition to the means: another norm, probabilities, quantiles, CVaR."""
     digits = digits_for(certificate)
     budgets = budget_texts(certificate)
     norm = certificate.requested.get("norm")
@@ -318,8 +318,12 @@ def requested_lines(certificate: Certificate) -> Iterator[str]:
         event = f"P(return >= {format_exact(row['at_least'])})"
         for budget, low, high in zip(budgets, row["lower"], row["upper"], strict=True):
             yield f"budget {budget}: {event} is at least {format_lower(low, 4)} and at most {format_upper(high, 4)}"
+    named = []
     for row in certificate.requested.get("quantiles", ()):
-        name = f"the {format_exact(row['q'])}-quantile"
+        named.append((f"the {format_exact(row['q'])}-quantile", row))
+    for row in certificate.requested.get("cvars", ()):
+        named.append((f"the mean of the lowest {format_percent(row['q'])} of returns (CVaR)", row))
+    for name, row in named:
         for budget, low, high in zip(budgets, row["lower"], row["upper"], strict=True):
             line = f"budget {budget}: {name} is at least {format_lower(low, digits)}"
             if high is not None:

@@ -110,7 +110,7 @@ def check_step_bounds(raw: Raw) -> list[str]:
 
 
 def check_distribution(raw: Raw) -> list[str]:
-    """Check the probabilities and quantiles that were asked for."""
+    """Check the probabilities, quantiles and CVaR that were asked for."""
     return compare_distribution(raw, read_claim(raw.certificate))
 
 
@@ -188,7 +188,7 @@ def read_claim(certificate: dict[str, Any]) -> Claim:
     budgets = certificate.get("budgets")
     if not isinstance(budgets, list) or not budgets or not all(is_number(b) and b >= 0 for b in budgets):
         raise CannotRecomputeError(f"budgets are {budgets!r:.200}, expected numbers >= 0")
-    for name in ("budgets", "probabilities", "quantiles"):
+    for name in ("budgets", "probabilities", "quantiles", "cvars"):
         asked = certificate.get(name)
         if isinstance(asked, list) and len(asked) > MOST_ASKED:
             raise CannotRecomputeError(f"there are {len(asked)} {name}, expected at most {MOST_ASKED}")

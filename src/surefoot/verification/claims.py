@@ -29,7 +29,7 @@ _NEEDED_BY_FILE = {
     "per-step.json": _NEEDED | {"kind", "n_steps", "reward_range"},
 }
 _OPTIONAL_BY_FILE = {
-    "certificate.json": _OPTIONAL | {"probabilities", "quantiles"},
+    "certificate.json": _OPTIONAL | {"probabilities", "quantiles", "cvars"},
     "shared.json": _OPTIONAL,
     "per-step.json": _OPTIONAL,
 }

@@ -13,6 +13,8 @@ from surefoot.errors import InputError
 from surefoot.proof.bounds import bands as cdf
 from surefoot.proof.bounds.bands import Band
 from surefoot.proof.bounds.from_band import (
+    cvar_lower,
+    cvar_upper,
     mean_lower,
     mean_upper,
     probability_lower,
@@ -122,6 +124,48 @@ def test_quantiles_by_hand() -> None:
     assert quantile_lower(unsure, 0.5, 0.0, 0) == 0
 
 
+@pytest.mark.parametrize("radius", RADII)
+@pytest.mark.parametrize("q", [1e-6, 0.05, 0.4, 0.999])
+def test_the_one_step_game_attains_the_cvar(radius: float, q: float) -> None:
+    """The lowest share q of returns F^-1(Phi(z)) of the game, z pushed down or up by the radius, has this mean."""
+    band = the_law_itself(VALUES, WEIGHTS)
+    edges = np.concatenate([[-np.inf], stats.norm.ppf(np.cumsum(WEIGHTS)[:-1]), [np.inf]])
+    for bound, shift in ((cvar_lower, radius), (cvar_upper, -radius)):
+        shares = np.diff(np.minimum(stats.norm.cdf(edges + shift), q))
+        assert bound(band, q, radius, -3.0, 6.0) == pytest.approx(VALUES @ shares / q, abs=2e-8)
+
+
+def test_cvar_lies_between_the_floor_and_the_mean_and_grows_with_q() -> None:
+    band = cdf.tail_tight(LAWS[3].draw(np.random.default_rng(4), (500,)), 0.05)
+    at = [cvar_lower(band, q, RADII, -21.0, 21.0) for q in (0.001, 0.1, 0.5, 0.9999999)]
+    assert np.all(np.diff(at, axis=0) >= 0)
+    assert np.all(np.diff(at, axis=1) <= 0)
+    assert np.all(at[0] >= -21.0)
+    assert at[-1] == pytest.approx(mean_lower(band, -21.0, RADII), abs=1e-4)
+    high = [cvar_upper(band, q, RADII, -21.0, 21.0) for q in (0.1, 0.5, 0.9999999)]
+    assert np.all(np.diff(high, axis=0) >= 0)
+    assert np.all(np.diff(high, axis=1) >= 0)
+    assert high[-1] == pytest.approx(mean_upper(band, 21.0, RADII), abs=1e-4)
+
+
+def test_cvar_without_a_ceiling_is_bounded_where_the_quantile_is() -> None:
+    band = the_law_itself(VALUES, WEIGHTS)
+    free = replace(band, cdf_lower=band.cdf_lower * 0.5)
+    assert cvar_upper(free, 0.3, [0.0, 2.5], -3.0).tolist() == [
+        pytest.approx(2.0 - (2.0 * 0.01 + 1.5 * 0.05 + 1.5 * 0.2) / 0.3),
+        np.inf,
+    ]
+    assert cvar_upper(free, 0.3, 2.5, -3.0, 6.0) <= 6.0
+
+
+def test_planted_cvar_averaged_over_strata_is_no_bound() -> None:
+    """Two games, returns 0 and 1, equally likely: one return in ten is the lowest tenth, and it is 0."""
+    mixed = the_law_itself([0.0, 1.0], [0.5, 0.5])
+    one_game = [cvar_lower(the_law_itself([x], [1.0]), 0.1, 0.0, 0.0) for x in (0.0, 1.0)]
+    assert np.mean(one_game) == pytest.approx(0.5)
+    assert cvar_lower(mixed, 0.1, 0.0, 0.0) == 0.0
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.floats(-100, 100), min_size=1, max_size=30, unique=True),
@@ -181,5 +225,7 @@ def test_errors_say_what_came() -> None:
     with pytest.raises(InputError, match=r"point 2 above the ceiling 1\.5"):
         mean_upper(band, 1.5, 0.0)
     for q in (0.0, 1.0, np.nan):
-        with pytest.raises(InputError, match="q of a quantile must be strictly between 0 and 1, got"):
+        with pytest.raises(InputError, match="q of a quantile or CVaR must be strictly between 0 and 1, got"):
             quantile_lower(band, q, 0.0, 0)
+        with pytest.raises(InputError, match="q of a quantile or CVaR must be strictly between 0 and 1, got"):
+            cvar_lower(band, q, 0.0, 0)

@@ -8,8 +8,15 @@ that no return can fall below,
 
 and with lower bounds for P(X >= x) at finitely many points, hence at everything below them, the integral is a
 sum. The upper side is the mirror image: E[Y] <= b - int_-inf^b g_c(P(X <= x)) dx for a ceiling b. Given only
-the distribution of X this is tight. Nothing here uses any alpha: all these statements hold simultaneously, for all
-scaled budgets, thresholds and quantiles, whenever the band does.
+the distribution of X this is tight.
+
+CVaR_q(Y) = (1/q) int_0^q F_Y^-1(u) du is the mean of the lowest share q of returns. It is the integral of
+h_q(P(Y >= x)), h_q(p) = max(0, p - (1 - q)) / q, as the mean is that of P(Y >= x): of all returns at least x only those
+among the lowest share q count. h_q grows, so a lower bound of P(Y >= x) gives a lower bound of CVaR_q, and an upper
+one an upper one. Both are attained by the game that attains T2.
+
+Nothing here uses any alpha: all these statements hold simultaneously, for all scaled budgets, thresholds, quantiles and
+q, whenever the band does.
 """
 
 from __future__ import annotations
@@ -120,6 +127,44 @@ def quantile_upper(
     return _at_each(at, scaled_budget)
 
 
+def cvar_lower(band: Band, q: float, scaled_budget: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
+    """Return, for each scaled budget, CVaR_q(Y) >= floor + sum (x_j - x_(j-1)) h_q(g_c(survival_lower_j)).
+
+    h_q(g_c(p)) = max(0, 1 - shift_up(1 - p, c) / q): the complement keeps the digits that 1 - q would cancel.
+    """
+    _check_inside(band, floor, ceiling)
+    _check_quantile(q)
+    gaps = np.diff(band.points, prepend=floor)
+    missed = 1 - _best_survival(band)
+
+    def at(r: float) -> float:
+        below = np.minimum(shift_up(missed, r) * (1 + _CLEARANCE) / q, 1.0)
+        return floor + float(gaps @ (1 - below))
+
+    return _at_each(at, scaled_budget)
+
+
+def cvar_upper(band: Band, q: float, scaled_budget: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
+    """Return, for each scaled budget, CVaR_q(Y) <= x_k - sum over j < k of (x_(j+1) - x_j) g_c(cdf_lower_j) / q.
+
+    x_k is the upper bound of the q-quantile: no return of the lowest share q exceeds the quantile. Without a ceiling it
+    may be infinite, and so is the bound.
+    """
+    tops = quantile_upper(band, q, scaled_budget, floor, ceiling)
+    stayed = _best_cdf(band)
+
+    def at(r: float, top: float) -> float:
+        if not np.isfinite(top):
+            return np.inf
+        ends = np.append(np.minimum(band.points, top), top)
+        below = np.minimum(shift_down(stayed, r) * (1 - _CLEARANCE) / q, 1.0)
+        return top - float(np.diff(ends) @ below)
+
+    scaled_budgets = np.asarray(scaled_budget, dtype=np.float64)
+    found = [at(r, top) for r, top in zip(scaled_budgets.ravel().tolist(), tops.ravel().tolist(), strict=True)]
+    return np.array(found, dtype=np.float64).reshape(scaled_budgets.shape)
+
+
 def _best_survival(band: Band) -> Floats:
     """An outcome that reaches a later point has reached this one, so the best bound further right counts here too."""
     best: Floats = np.maximum.accumulate(band.survival_lower[::-1])[::-1]
@@ -164,4 +209,4 @@ def _check_inside(band: Band, floor: float | None = None, ceiling: float | None 
 
 def _check_quantile(q: float) -> None:
     if not 0 < q < 1:
-        raise InputError(f"q of a quantile must be strictly between 0 and 1, got {q}")
+        raise InputError(f"q of a quantile or CVaR must be strictly between 0 and 1, got {q}")

@@ -1,8 +1,9 @@
-"""Probabilities and quantiles of the return under attack, recomputed independently from the raw returns.
+"""Probabilities, quantiles and CVaR of the return under attack, recomputed independently from the raw returns.
 
 With r(x) <= P(X >= x) and s(x) <= P(X <= x), under any attack with scaled budget c, P(Y >= x) >= g(r(x)) and
 P(Y <= x) >= g(s(x)), g(p) = Phi(Phi^-1(p) - c). The q-quantile is at least the last x with 1 - g(r(x)) < q, and at most
-the first x with g(s(x)) >= q.
+the first x with g(s(x)) >= q. CVaR, the mean of the lowest share q of returns, is at least that of the distribution
+with P(Y >= x) = g(r(x)), and at most that of the one with P(Y <= x) = g(s(x)): a sum over its lowest atoms.
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ from surefoot.verification.recompute.run_files import Raw, is_number
 Floats = NDArray[np.float64]
 # Relative: bounds are rounded outward by 1e-9, and computed by other formulas here.
 _MARGIN = 1e-7
+# What may be asked for: its name in a certificate, that of its number there, and that of the number here.
+_KINDS = (("probabilities", "at_least", "at_least"), ("quantiles", "q", "q"), ("cvars", "q", "cvar"))
 
 
 def compare_distribution(raw: Raw, claim: Claim) -> list[str]:
-    """Compare the probabilities and quantiles that were asked for."""
+    """Compare the probabilities, quantiles and CVaR that were asked for."""
     wrong = []
-    for kind, key in (("probabilities", "at_least"), ("quantiles", "q")):
+    for kind, key, asked in _KINDS:
         rows = raw.certificate.get(kind, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) and is_number(row.get(key)) for row in rows):
             raise CannotRecomputeError(f"{kind} must be a list")
         if key == "q" and not all(0 < row["q"] < 1 for row in rows):
-            raise CannotRecomputeError("a quantile must be strictly between 0 and 1")
+            raise CannotRecomputeError(f"q of {kind} must be strictly between 0 and 1")
         if rows and claim.method not in METHODS:
             raise CannotRecomputeError(f"{kind} are not computed here for the method {claim.method!r}")
         for row in rows:
-            found = recompute_distribution(raw.returns, claim, **{key: float(row[key])})
+            found = recompute_distribution(raw.returns, claim, **{asked: float(row[key])})
             wrong += _compare_row(row, key, claim, found)
     return wrong
 
@@ -61,7 +64,7 @@ def _compare_row(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.
 
 
 def recompute_distribution(
-    returns: Floats, claim: Claim, *, at_least: float | None = None, q: float | None = None
+    returns: Floats, claim: Claim, *, at_least: float | None = None, q: float | None = None, cvar: float | None = None
 ) -> Floats:
     """Return, per budget, least and best lower bound and best and loosest upper bound, as (budgets, 2, 2)."""
     points, best, least = bound_tails(returns, claim.floor, claim.ceiling, claim, mirrored=False)
@@ -84,6 +87,8 @@ def recompute_distribution(
             rows.append((lower, upper))
         elif q is not None:
             rows.append((_quantile_low(points, tails, q, claim), _quantile_high(mirrored_points, heads, q, claim)))
+        elif cvar is not None:
+            rows.append((_cvar_low(points, tails, cvar, claim), _cvar_high(mirrored_points, heads, cvar, claim)))
     return np.array(rows, dtype=np.float64)
 
 
@@ -130,3 +135,29 @@ def _quantile_high(points: Floats, heads: Floats, q: float, claim: Claim) -> tup
     first_best = np.count_nonzero(best * (1 + _MARGIN) < q)
     first_least = np.count_nonzero(least * (1 - _MARGIN) < q)
     return float(reachable[first_best]), float(reachable[first_least])
+
+
+def _cvar_low(points: Floats, tails: Floats, q: float, claim: Claim) -> tuple[float, float]:
+    """Return the CVaR of the distributions with these bounds of P(Y >= point) for their probabilities."""
+    values = np.append(claim.floor, points)
+    best, least = (_lowest_mean(values, 1 - np.append(tail, 0.0), q) for tail in tails)
+    margin = _MARGIN * float(values[-1] - claim.floor)
+    return max(claim.floor, least - margin), max(claim.floor, best)
+
+
+def _cvar_high(points: Floats, heads: Floats, q: float, claim: Claim) -> tuple[float, float]:
+    """Return the CVaR of the distributions with these bounds of P(Y <= point) for their probabilities."""
+    values = np.append(points, math.inf if claim.ceiling is None else claim.ceiling)
+    best, least = (_lowest_mean(values, np.append(head, 1.0), q) for head in heads)
+    highest = float(points[-1]) if claim.ceiling is None else claim.ceiling
+    if math.isfinite(best):
+        best = min(best, highest)
+    return best, least + _MARGIN * (highest - claim.floor)
+
+
+def _lowest_mean(values: Floats, at_most: Floats, q: float) -> float:
+    """Return the mean of the lowest share q of a distribution with P(Y <= value) = at_most, values ascending."""
+    weights = np.diff(np.minimum(at_most, q), prepend=0.0)
+    # An infinite value that has no weight counts for nothing.
+    counts = weights > 0
+    return float(values[counts] @ weights[counts]) / q
