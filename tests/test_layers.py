@@ -273,10 +273,10 @@ def test_the_kernel_imports_no_plan():
         assert {name for name in found if name.startswith("surefoot")} <= {"surefoot.errors", *kernel}, module
 
 
-def test_the_kernel_can_be_read_in_ten_minutes():
+def test_the_kernel_can_be_read_in_a_quarter_of_an_hour():
     files = [path.read_text().splitlines() for module, path in FILES.items() if module.startswith(KERNEL)]
     lines = sum(bool(line.strip()) for file in files for line in file)
-    assert lines <= 1_300
+    assert lines <= 1_600
 
 
 def test_packages_are_empty():
