@@ -51,9 +51,7 @@ def one_episode():
 
 def quantiles():
     shares = (0.05, 0.5)
-    asked = Query(
-        budgets=(0, 0.12345678), thresholds=(150.0, 160.5), quantiles=shares, cvars=shares, confidence=0.999
-    )
+    asked = Query(budgets=(0, 0.12345678), thresholds=(150.0, 160.5), quantiles=shares, cvars=shares, confidence=0.999)
     return proved_limits(asked.answer(episodes()))
 
 
