@@ -2,15 +2,14 @@
 
     python -m bench.ablation                    # run what bench/results/ablation.json lacks, the longest first
     python -m bench.ablation --jobs 16          # in so many processes with one thread each
-    python -m bench.ablation --device cuda      # DQN and DDPG learn on a GPU, which is seven times as fast
-    python -m bench.ablation --only Pendulum-v1 # of one task
+    python -m bench.ablation --device cuda      # DQN learns on a GPU, which is seven times as fast
+    python -m bench.ablation --only cartpole-1  # of one task
     python -m bench.ablation --out FILE         # begin with the results that are there, write all of them to FILE
     python -m bench.ablation --write            # put the tables into docs/training.md
 
 The results are written after every training run, so a run that was stopped loses only what had not finished.
 
-Trainings are short (CartPole by our PPO; Pendulum and HalfCheetah by SB3's), so the tables show what is learned early.
-Above them is what others train with: DQN or DDPG as in the paper, and SB3's PPO with the settings of RL Baselines3 Zoo.
+Trainings are short, so the tables show what is learned early. Above them is what the paper trains with, DQN.
 Certified values are those of fresh episodes, not of the validation that chose the weights.
 """
 
@@ -29,11 +28,9 @@ from typing import Any
 
 from study.agents_table import put
 from study.tables import Table, certified
-from surefoot.agents.policies import Policy
 from surefoot.compute import single_thread
 from surefoot.files import read_json, write_json
 from surefoot.noise import Noise
-from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.task import Task
@@ -44,13 +41,12 @@ from surefoot.provenance import versions
 from surefoot.train.folder import TrainingRun
 from surefoot.train.off_policy import train_off_policy
 from surefoot.train.ppo import train_ppo
-from surefoot.train.sb3_ppo import train_sb3_ppo
-from surefoot.train.settings import CONTINUOUS, DdpgSettings, DqnSettings, PpoSettings, Sb3PpoSettings
+from surefoot.train.settings import DqnSettings, PpoSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "bench" / "results" / "ablation.json", ROOT / "docs" / "training.md"
 SEEDS, N_EPISODES = (0, 1, 2), 4_096
-AnySettings = DqnSettings | DdpgSettings | PpoSettings | Sb3PpoSettings
+AnySettings = DqnSettings | PpoSettings
 
 
 @dataclass(frozen=True)
@@ -60,9 +56,9 @@ class Setup:
     task: Task
     sigma: float
     budgets: tuple[float, ...]
-    plain: PpoSettings | Sb3PpoSettings
+    plain: PpoSettings
     added: dict[str, dict[str, Any]]
-    others: dict[str, DqnSettings | DdpgSettings | Sb3PpoSettings] = field(default_factory=dict)
+    others: dict[str, DqnSettings] = field(default_factory=dict)
     episodes: int = N_EPISODES
 
     @property
@@ -85,28 +81,13 @@ class Setup:
         return facts | ({"others": others} if others else {})
 
 
-# As in RL Baselines3 Zoo (rl_zoo3, hyperparams/ppo.yml), with the noise and frames of the task.
-ZOO = Sb3PpoSettings(
-    total_steps=100_000,
-    validation_interval=20_000,
-    n_stack=5,
-    n_envs=8,
-    n_steps=32,
-    batch_size=256,
-    epochs=20,
-    learning_rate=1e-3,
-    gamma=0.98,
-    trace=0.8,
-    entropy=0.0,
-    clean_critic=False,
-)
 CARTPOLE = Setup(
     task=get_task("cartpole-5"),
     sigma=0.3,
     budgets=(0.3, 0.6),
     plain=PpoSettings(
         total_steps=600_000,
-        validation_interval=200_000,
+        validations=3,
         validation_episodes=2_048,
         n_envs=32,
         clean_critic=False,
@@ -123,10 +104,7 @@ CARTPOLE = Setup(
         "+ steps that shrink": {"settle": 0.3},
         "+ GRU instead of five frames": {"memory": "gru"},
     },
-    others={
-        "DQN as in the paper": DqnSettings(),
-        "SB3's PPO with the zoo's settings": ZOO,
-    },
+    others={"DQN as in the paper": DqnSettings()},
 )
 ONE_FRAME = replace(
     CARTPOLE,
@@ -136,105 +114,27 @@ ONE_FRAME = replace(
     added={name.replace("five frames", "one frame"): one for name, one in CARTPOLE.added.items()},
     others={},
 )
-# SB3's own defaults, in one environment.
-DEFAULTS = Sb3PpoSettings(
-    n_envs=1,
-    n_steps=2_048,
-    batch_size=64,
-    epochs=10,
-    learning_rate=3e-4,
-    gamma=0.99,
-    trace=0.95,
-    entropy=0.0,
-    clean_critic=False,
-)
-SHORT: dict[str, Any] = {"total_steps": 200_000, "validation_interval": 40_000}
-PENDULUM = Setup(
-    task=make_task("Pendulum-v1"),
-    sigma=0.1,
-    budgets=(0.1, 0.2),
-    plain=replace(DEFAULTS, **SHORT),
-    added={
-        "SB3's PPO with its defaults": {},
-        "64 environments times 200 steps": {
-            "n_envs": 64,
-            "n_steps": 200,
-            "batch_size": 640,
-            "learning_rate": 1e-3,
-            "trace": 0.97,
-            "entropy": 0.001,
-        },
-        "16 environments times 256 steps": {
-            name: getattr(CONTINUOUS, name)
-            for name in ("n_envs", "n_steps", "batch_size", "learning_rate", "trace", "entropy")
-        },
-        "+ critic that sees the clean observation": {"clean_critic": True},
-        "+ five frames instead of one": {"n_stack": 5},
-    },
-    others={
-        "DDPG as in the paper": DdpgSettings(total_steps=SHORT["total_steps"]),
-        # Without gSDE, which our training does not have.
-        "SB3's PPO with the zoo's settings": replace(
-            DEFAULTS, **SHORT, n_envs=4, n_steps=1_024, epochs=10, learning_rate=1e-3, gamma=0.9
-        ),
-    },
-)
-LONG: dict[str, Any] = {"total_steps": 200_000, "validation_interval": 100_000, "validation_episodes": 50}
-CHEETAH = replace(
-    PENDULUM,
-    task=make_task(
-        "HalfCheetah-v5", reward_range=(-1, 10), wrappers=['ClipReward={"min_reward": -1, "max_reward": 10}']
-    ),
-    sigma=0.2,
-    budgets=(0.126, 0.316),
-    plain=replace(DEFAULTS, **LONG),
-    episodes=500,
-    others={
-        "DDPG as in the paper": DdpgSettings(total_steps=SHORT["total_steps"], validation_interval=20_000),
-        # Without what our training does not have: ReLU, the initial width of the actions, and weights of the losses.
-        "SB3's PPO with the zoo's settings": replace(
-            DEFAULTS,
-            **LONG,
-            hidden=(256, 256),
-            n_steps=512,
-            epochs=20,
-            learning_rate=2.0633e-05,
-            gamma=0.98,
-            trace=0.92,
-            entropy=0.000401762,
-        ),
-    },
-)
-SETUPS = {setup.name: setup for setup in (CARTPOLE, ONE_FRAME, PENDULUM, CHEETAH)}
+SETUPS = {setup.name: setup for setup in (CARTPOLE, ONE_FRAME)}
 
 
 def gradient_steps(chosen: AnySettings) -> float:
     """Return about how many gradient steps a training takes, which is most of its time."""
     if isinstance(chosen, DqnSettings):
         return chosen.total_steps * chosen.gradient_steps / chosen.train_interval
-    if isinstance(chosen, DdpgSettings):
-        return chosen.total_steps
-    if isinstance(chosen, Sb3PpoSettings):
-        return chosen.total_steps * chosen.epochs / chosen.batch_size
     return chosen.epochs * chosen.minibatches
 
 
-def train_with(asked: TrainingRun, chosen: AnySettings) -> Policy:
-    """Return what the trainer of these settings trains."""
-    if isinstance(chosen, DqnSettings | DdpgSettings):
-        return train_off_policy(asked, chosen)
-    return train_ppo(asked, chosen) if isinstance(chosen, PpoSettings) else train_sb3_ppo(asked, chosen)
-
-
 def run(setup: Setup, name: str, seed: int, device: str) -> dict[str, Any]:
-    """Train and certify; a GPU is for DQN and DDPG, whose time is counted by the clock there."""
+    """Train and certify; a GPU is for DQN, whose time is counted by the clock there."""
     chosen = setup.settings()[name]
-    device = device if isinstance(chosen, DqnSettings | DdpgSettings) else "cpu"
+    device = device if isinstance(chosen, DqnSettings) else "cpu"
     clock = time.process_time if device == "cpu" else time.monotonic
     with tempfile.TemporaryDirectory() as folder, single_thread():
-        asked = TrainingRun(task=setup.task, sigma=setup.sigma, out=Path(folder) / "run", seed=seed, device=device)
+        asked = TrainingRun(
+            task=setup.task, noise=Noise.of(setup.sigma), out=Path(folder) / "run", seed=seed, device=device
+        )
         began = clock()
-        policy = train_with(asked, chosen)
+        policy = train_off_policy(asked, chosen) if isinstance(chosen, DqnSettings) else train_ppo(asked, chosen)
         seconds = clock() - began
         noise = Noise.of(setup.sigma)
         played = play(Plan(task=setup.task, policy=policy, noise=noise, n_episodes=setup.episodes, seed=seed))

@@ -215,7 +215,7 @@ def train_once(task: str, sigma: float, sizes: Sizes, place: Place) -> str:
     if not (folder / "agent.json").is_file():
         run = TrainingRun(
             task=get_task(task),
-            sigma=sigma,
+            noise=Noise.of(sigma),
             out=folder,
             seed=SEED,
             device=place.device,

@@ -43,7 +43,7 @@ def train_one(task: str, sigma: float, seed: int, device: str, preset: str, out:
     command = f"surefoot train {task} --sigma {sigma:g} --seed {seed} --preset {preset} --device {device}"
     run = TrainingRun(
         task=get_task(task),
-        sigma=sigma,
+        noise=Noise.of(sigma),
         out=out,
         seed=seed,
         device=device,

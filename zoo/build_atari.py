@@ -35,6 +35,7 @@ from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import as_policy
 from surefoot.compute import usable_cores
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.tasks import get_task
 from surefoot.train.folder import TrainingCurve, TrainingRun, copy_agent, has_checkpoint
 from surefoot.train.presets import settings_for
@@ -80,7 +81,7 @@ def train_atari(arguments: argparse.Namespace) -> None:
 
     run = TrainingRun(
         task=task,
-        sigma=arguments.sigma,
+        noise=Noise.of(arguments.sigma),
         out=arguments.out,
         seed=arguments.seed,
         device=arguments.device,

@@ -21,6 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from surefoot.noise import Noise
 from surefoot.play.tasks import get_task
 from surefoot.train.folder import TrainingCurve, TrainingRun
 from surefoot.train.presets import prepare_settings, train_agent
@@ -45,12 +46,12 @@ def train_job(arguments: argparse.Namespace) -> None:
     command += f" --memory {memory}" if memory else ""
     run = TrainingRun(
         task=get_task(task),
-        sigma=float(sigma),
+        noise=Noise.of(float(sigma)),
         out=arguments.out,
         seed=arguments.seed,
         device=arguments.device,
         time_limit=arguments.seconds / 60,
-        command=f"{command} --device {arguments.device} --time-limit {arguments.seconds / 60:g}",
+        command=f"{command} --device {arguments.device} --time {arguments.seconds:g}s",
         preset=arguments.preset,
         progress=report,
     )

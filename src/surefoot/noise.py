@@ -72,6 +72,12 @@ class Noise:
             )
         return np.array(self.features, dtype=np.float32).reshape(shape)
 
+    def scaled(self, factor: float) -> Noise:
+        """Return the noise that is this many times as large in every feature."""
+        if factor == 1:
+            return self
+        return Noise.of([factor * sigma for sigma in self.features or (self.sigma,)])
+
     def check_observed(self, largest: float) -> None:
         """Reject an observation that is too large for single precision to tell from noise this small.
 

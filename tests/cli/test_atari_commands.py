@@ -61,7 +61,7 @@ def test_the_papers_gaps_are_asked_for_by_name(capsys, agent, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ("train pong-1r --sigma .1 --time-limit 3", "--time-limit cannot be combined with the preset paper"),
+        ("train pong-1r --sigma .1 --time 3m", "--time cannot be combined with the preset paper"),
         ("train freeway --sigma .1 --preset thorough", "has no settings for 'freeway'"),
         ("certify freeway --sigma .123", "there is no pretrained agent for freeway at sigma 0.123"),
         ("certify pong-1r --agent cartpole-5-s0.2 --sigma .1", "the agent has 2 actions"),

@@ -70,13 +70,9 @@ USES = {
     "src/surefoot/train/off_policy.py ValidationCallback._on_step": ["validate: number"],
     "src/surefoot/train/off_policy.py train_off_policy": ["replace: seed run.seed + number"],
     "src/surefoot/train/ppo.py PpoLearner.__init__": ["training_seeds(seed, 0)"],
-    "src/surefoot/train/ppo.py train_ppo": [
-        "training_seeds(run.seed, learner.iteration)",
-        "validate: learner.iteration",
-    ],
+    "src/surefoot/train/ppo.py train_ppo": ["training_seeds(run.seed, learner.iteration)"],
+    "src/surefoot/train/ppo.py Progress._validate": ["validate: learner.iteration"],
     "src/surefoot/train/ppo.py _can_step_after_end": ["training_seeds(0, 0)"],
-    "src/surefoot/train/sb3_ppo.py build_sb3_ppo": ["training_seeds(seed, begun)"],
-    "src/surefoot/train/sb3_ppo.py Sb3Validation.validate": ["validate: len(curve.rows)"],
     "zoo/training/polish.py polish": ["validate: 0"],  # the judge's; rounds of the search count from 1
     "zoo/training/polish.py search_numbers": ["training_seeds(run.seed, 0)", "run_validation: number"],
     "zoo/training/polish.py observe_features": ["training_seeds(seed, 0)"],

@@ -23,11 +23,11 @@ def test_what_is_missing_runs_the_longest_first():
     assert every[0][1] == "DQN as in the paper"
     left = missing([row_of(job) for job in every[1:]], None)
     assert left == every[:1]
-    assert {task for task, _, _ in missing([], "Pendulum-v1")} == {"Pendulum-v1"}
+    assert {task for task, _, _ in missing([], "cartpole-1")} == {"cartpole-1"}
 
 
 def test_one_that_is_stopped_keeps_what_had_finished(tmp_path, monkeypatch):
-    jobs, out = [(job, "cpu") for job in missing([], "Pendulum-v1")[:3]], tmp_path / "ablation.json"
+    jobs, out = [(job, "cpu") for job in missing([], "cartpole-1")[:3]], tmp_path / "ablation.json"
 
     def run(setup, name, seed, device):
         if (setup.name, name, seed) == jobs[2][0]:
@@ -43,7 +43,7 @@ def test_one_that_is_stopped_keeps_what_had_finished(tmp_path, monkeypatch):
 
 
 def test_one_that_fails_does_not_end_the_others(tmp_path, monkeypatch, capsys):
-    jobs, out = [(job, "cuda") for job in missing([], "Pendulum-v1")[:3]], tmp_path / "ablation.json"
+    jobs, out = [(job, "cuda") for job in missing([], "cartpole-1")[:3]], tmp_path / "ablation.json"
 
     def run(setup, name, seed, device):
         if (setup.name, name, seed) == jobs[0][0]:
@@ -58,7 +58,7 @@ def test_one_that_fails_does_not_end_the_others(tmp_path, monkeypatch, capsys):
 
 
 def test_processes_run_every_job_once(tmp_path, monkeypatch):
-    jobs, out = [(job, "cpu") for job in missing([], "HalfCheetah-v5")], tmp_path / "ablation.json"
+    jobs, out = [(job, "cpu") for job in missing([], "cartpole-5")], tmp_path / "ablation.json"
     monkeypatch.setattr(ablation, "run", lambda setup, name, seed, device: row_of((setup.name, name, seed)))
     measure(jobs, [], out, 2)
     rows = json.loads(out.read_text())["rows"]

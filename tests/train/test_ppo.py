@@ -1,4 +1,4 @@
-"""PPO on tensors: what it writes, that it learns, resumes to the bit, selects by certified value, and never leaks."""
+"""PPO: what it writes, that it learns, resumes to the bit, selects by certified value, and never leaks."""
 
 import csv
 import dataclasses
@@ -25,7 +25,7 @@ from surefoot.train import ppo, selection
 from surefoot.train.actors import deployed_weights
 from surefoot.train.deployed import policy_from_weights
 from surefoot.train.folder import TrainingCurve
-from surefoot.train.ppo import EpisodeBatch, PpoLearner, collect, train_ppo
+from surefoot.train.ppo import Batch, Players, PpoLearner, Running, train_ppo
 from surefoot.train.presets import PPO, find_settings
 from surefoot.train.selection import best_sigma
 from surefoot.train.settings import PpoSettings
@@ -36,7 +36,7 @@ CARTPOLE, CAR = get_task("cartpole-5"), get_task("mountain-car")
 SHORT_CAR = dataclasses.replace(CAR, scoring=dataclasses.replace(CAR.scoring, max_steps=30))
 TINY = PpoSettings(
     total_steps=4_000,
-    validation_interval=1_000,
+    validations=4,
     validation_episodes=40,
     width=8,
     critic_width=8,
@@ -45,6 +45,11 @@ TINY = PpoSettings(
     epochs=1,
 )
 KINDS = [(CARTPOLE, ""), (CARTPOLE, "gru"), (SHORT_CAR, "frames=1"), (SHORT_CAR, "gru")]
+POLE = make_task("CartPole-v1", max_steps=60)
+PENDULUM = make_task("Pendulum-v1", max_steps=40)
+UNBOUNDED = dataclasses.replace(PENDULUM, spaces=dataclasses.replace(PENDULUM.spaces, low=(-np.inf,), high=(np.inf,)))
+# Environments that step one by one, and go on from one iteration to the next.
+ONE_BY_ONE = {"n_envs": 8, "n_steps": 24, "sequence": 10, "validation_episodes": 20, "total_steps": 1_000}
 
 
 def tiny(out, task=CARTPOLE, sigma=0.2, **more):
@@ -64,16 +69,22 @@ def learner_of(task, memory, sigma=0.3, **more):
     return learner
 
 
-def episodes_of(learner, iteration=0):
-    env_seeds, acting, *_ = training_seeds(0, iteration)
-    return collect(learner.task, learner.noise, learner.actor, learner.settings, env_seeds, Stream(acting, CPU))
+def players_of(learner, teacher=None):
+    return Players(learner.task, learner.actor, learner.settings, training_seeds(0, 0)[0], teacher)
+
+
+def episodes_of(learner, teacher=None, **more):
+    players = players_of(learner, teacher)
+    batch, _ = players.collect(learner.noise, Stream(training_seeds(0, 0)[1], CPU), **more)
+    players.close()
+    return batch
 
 
 # --- it learns ------------------------------------------------------------------------------------------------------
 
 
 def test_it_learns_cartpole_in_seconds(tmp_path):
-    policy = tiny(tmp_path / "run", total_steps=120_000, validation_interval=30_000, width=32, n_envs=128, epochs=3)
+    policy = tiny(tmp_path / "run", total_steps=120_000, width=32, n_envs=128, epochs=3)
     played = play(Plan(task=CARTPOLE, policy=policy, noise=Noise.of(0.2), n_episodes=100))
     assert played.returns.mean() > 100  # 22 before training
 
@@ -115,7 +126,7 @@ def test_what_is_deployed_is_the_most_likely_action(tmp_path):
     for task, memory in KINDS:
         learner = learner_of(task, memory)
         batch = episodes_of(learner)
-        learner._fit_scale(batch)
+        learner._measure_scales(batch)
         features = learner.actor.memory(batch.inputs)
         center = learner.actor.head.linear(features)
         expected = center.argmax(-1) if task.spaces.n_actions else learner.actor.head.to_action(center)
@@ -188,8 +199,10 @@ def test_without_the_clean_critic_nobody_sees_it():
 def batch_of(reward, alive):
     reward, alive = torch.tensor(reward).T, torch.tensor(alive).T
     known = torch.zeros(*alive.shape, 4 + 1 + TINY.width)
-    rest = dict.fromkeys(("inputs", "chosen", "log_prob", "clean", "advantage", "target"), alive)
-    return EpisodeBatch(**rest, known=known, reward=reward, alive=alive)
+    ends = alive * (1 - torch.cat((alive[1:], torch.zeros_like(alive[:1]))))
+    unused = ("inputs", "memory", "chosen", "log_prob", "decided", "wanted", "clean", "advantage", "target")
+    rest = dict.fromkeys(unused, alive)
+    return Batch(**rest, known=known, reward=reward, alive=alive, over=ends, episode_start=alive > 1)
 
 
 def test_advantages_are_those_of_the_definition():
@@ -198,14 +211,15 @@ def test_advantages_are_those_of_the_definition():
     for parameter in learner.critic.parameters():
         torch.nn.init.zeros_(parameter)
     batch = batch_of([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]], [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
-    found = learner._with_advantages(batch)
-    unit, trace = 10 / 200, TINY.trace
+    learner.reward_scale = unit = 10 / 200
+    found = learner._with_advantages(batch, batch.known[0])
+    trace = TINY.trace
     targets = [unit * (1 + trace + trace**2), unit * (1 + trace), unit, unit]
     assert torch.allclose(found.target[:, 0], torch.tensor(targets[:3]))
     assert torch.allclose(found.target[0, 1], torch.tensor(unit))
     centered = np.array(targets) - np.mean(targets)
-    assert learner.spread == pytest.approx(np.sqrt(np.mean(centered**2)), rel=1e-3)
-    assert torch.allclose(found.advantage[:, 0], torch.tensor(centered[:3] / learner.spread).float())
+    assert learner.spread * unit == pytest.approx(np.sqrt(np.mean(centered**2)), rel=1e-3)
+    assert torch.allclose(found.advantage[:, 0], torch.tensor(centered[:3] / (learner.spread * unit)).float())
 
 
 def test_the_last_step_counts_on_nothing():
@@ -214,8 +228,9 @@ def test_the_last_step_counts_on_nothing():
     for parameter in learner.critic.parameters():
         torch.nn.init.zeros_(parameter)
     torch.nn.init.constant_(learner.critic.layers[-1].bias, 5.0)
-    found = learner._with_advantages(batch_of([[1.0, 0.0], [1.0, 1.0]], [[1.0, 0.0], [1.0, 1.0]]))
-    unit = 10 / 200
+    learner.reward_scale = unit = 10 / 200
+    batch = batch_of([[1.0, 0.0], [1.0, 1.0]], [[1.0, 0.0], [1.0, 1.0]])
+    found = learner._with_advantages(batch, batch.known[0])
     assert torch.allclose(found.target[:, 1], torch.tensor([unit + (5.0 + TINY.trace * (unit - 5.0)), unit]))
     assert torch.allclose(found.target[0, 0], torch.tensor(unit))
 
@@ -237,6 +252,150 @@ def test_single_steps_are_those_that_were_run():
     assert flat.alive.shape == (1, int(batch.alive.sum()))
     assert bool((flat.alive == 1).all())
     assert float(flat.reward.sum()) == float(batch.reward.sum()) == float(batch.alive.sum())
+
+
+# --- environments that go on from one iteration to the next ---------------------------------------------------------
+
+
+def segments_of(learner, count, teacher=None):
+    """Return several collections of the same players, side by side in time, and what the critic knows at the end."""
+    players = players_of(learner, teacher)
+    parts = []
+    for iteration in range(count):
+        batch, after = players.collect(learner.noise, Stream(training_seeds(0, iteration)[1], CPU))
+        parts.append(batch)
+    players.close()
+    columns = [field.name for field in dataclasses.fields(Batch)]
+    return Batch(*(torch.cat([getattr(part, name) for part in parts]) for name in columns)), after
+
+
+@pytest.mark.parametrize("task", [POLE, PENDULUM], ids=["tensors", "one by one"])
+@pytest.mark.parametrize("memory", ["frames=3", "gru"])
+def test_an_episode_goes_on_in_the_next_iteration_and_a_new_one_remembers_nothing(task, memory):
+    learner = learner_of(task, memory, **ONE_BY_ONE)
+    batch, _ = segments_of(learner, 4)
+    assert torch.equal(batch.episode_start[1:], batch.over[:-1] > 0)
+    assert bool(batch.episode_start[0].all())
+    assert batch.episode_start[1:].sum() >= 8
+    left = batch.known[..., task.spaces.shape[0]]
+    assert torch.equal(left == 1, batch.episode_start)
+    running = ~batch.episode_start[1:]
+    expected = (left[:-1] - 1 / task.scoring.max_steps)[running]
+    assert torch.allclose(left[1:][running], expected, atol=1e-6)
+    if memory == "gru":
+        assert bool((batch.memory[batch.episode_start] == 0).all())
+        assert bool((batch.inputs[batch.episode_start][:, task.spaces.shape[0] :] == 0).all())
+    else:
+        stacks = batch.inputs[batch.episode_start]
+        assert torch.equal(stacks[:, 0], stacks[:, 2])
+        assert torch.equal(batch.inputs[1:, :, :2][running], batch.inputs[:-1, :, 1:][running])
+
+
+@pytest.mark.parametrize("task", [POLE, PENDULUM], ids=["tensors", "one by one"])
+def test_sequences_hold_every_step_once_and_begin_with_what_was_remembered(task):
+    learner = learner_of(task, "gru", **ONE_BY_ONE)
+    batch, _ = segments_of(learner, 3)
+    parts = batch.sequences(learner.settings.sequence)
+    assert parts.alive.shape[0] == 10
+    assert parts.alive.sum() == batch.alive.sum()
+    kept = parts.alive > 0
+    assert torch.equal(parts.reward[kept].sort().values, batch.reward.flatten().sort().values)
+    # No sequence goes on behind the end of an episode.
+    assert not bool((parts.episode_start & kept)[1:].any())
+    features = learner.actor.memory(parts.inputs, parts.memory[0])
+    log_prob = learner.actor.head.evaluate(features, parts.chosen, Stream(training_seeds(0, 9)[2], CPU))[0]
+    assert torch.allclose(log_prob[kept], parts.log_prob[kept], atol=1e-4)
+    forgotten = learner.actor.head.evaluate(
+        learner.actor.memory(parts.inputs), parts.chosen, Stream(training_seeds(0, 9)[2], CPU)
+    )[0]
+    assert not torch.allclose(forgotten[kept], parts.log_prob[kept], atol=1e-4)
+
+
+def test_the_step_after_the_last_counts_unless_the_episode_is_over():
+    learner = learner_of(CARTPOLE, "", n_steps=2, gamma=0.9)
+    for parameter in learner.critic.parameters():
+        torch.nn.init.zeros_(parameter)
+    torch.nn.init.constant_(learner.critic.layers[-1].bias, 5.0)
+    batch = batch_of([[1.0, 1.0], [1.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]])
+    batch = dataclasses.replace(batch, over=torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
+    found = learner._with_advantages(batch, batch.known[0])
+    assert torch.allclose(found.target[1], torch.tensor([1.0, 1.0 + 0.9 * 5.0]))
+    first = 1.0 + 0.9 * (5.0 + TINY.trace * (found.target[1] - 5.0))
+    assert torch.allclose(found.target[0], first)
+
+
+def test_held_actions_are_repeated_and_not_learned_from():
+    learner = learner_of(POLE, "gru", **ONE_BY_ONE)
+    batch = episodes_of(learner, hold=0.9)
+    held = batch.decided == 0
+    assert 0.6 < held.float().mean() < 0.95
+    assert not bool((held & batch.episode_start).any())
+    assert torch.equal(batch.chosen[1:][held[1:]], batch.chosen[:-1][held[1:]])
+    assert bool((episodes_of(learner).decided == 1).all())
+
+
+def test_running_statistics_are_those_of_everything_so_far():
+    generator = torch.Generator().manual_seed(0)
+    values = 3 + 2 * torch.randn(60, 5, 4, generator=generator)
+    weights = (torch.rand(60, 5, generator=generator) < 0.7).float()
+    running = Running((4,), CPU)
+    for part in (slice(0, 10), slice(10, 60)):
+        running.add(values[part], weights[part])
+    kept = values[weights > 0].double()
+    assert running.count == len(kept)
+    assert torch.allclose(running.mean, kept.mean(0))
+    assert torch.allclose(running.var, kept.var(0, unbiased=False))
+
+
+# --- a teacher ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+def test_a_teacher_is_asked_about_what_is_clean_and_the_agent_is_not(leaks):
+    """At a noise that hides everything the teacher's answers are those of clean episodes, unless it is given noise."""
+    teacher = zoo.load("cartpole-5-s0.2")
+    learner = learner_of(POLE, "gru", sigma=50.0, **ONE_BY_ONE | {"n_steps": 60})
+    batch = episodes_of(learner, teacher, taught=1.0)
+    frames = batch.clean[:5]
+    if leaks:
+        frames = batch.inputs[:5, :, :4]
+    stack = frames[:1].expand(5, -1, -1)
+    for step in range(5):
+        stack = torch.cat((stack[1:], frames[step : step + 1]))
+        agrees = torch.equal(teacher.act(stack.transpose(0, 1)), batch.wanted[step])
+        if not agrees:
+            break
+    assert agrees != leaks
+    assert int(batch.over.sum()) == 8  # eight poles that stand until the sixtieth step, although the agent sees nothing
+    assert torch.equal(batch.inputs[1:, :, 4:].argmax(-1), batch.wanted[:-1])
+    unaided = episodes_of(learner, teacher)
+    assert int(unaided.over.sum()) > 8
+
+
+@pytest.mark.parametrize(("memory", "task", "name"), [("gru", POLE, "cartpole-5-s0.2")])
+def test_a_teacher_is_imitated_with_noise(tmp_path, memory, task, name):
+    options = {**ONE_BY_ONE, "n_envs": 32, "total_steps": 24_000, "width": 32, "epochs": 4, "minibatches": 4}
+    more = {"memory": memory, "imitation": 1.0, "learning_rate": 5e-3, "validations": 2}
+    policy = tiny(tmp_path / "run", task, teacher=zoo.load(name), **options, **more)
+    assert zoo.load_card(str(tmp_path / "run"))["training"]["init_from"]["name"] == name
+    played = play(Plan(task=task, policy=policy, noise=Noise.of(0.2), n_episodes=100))
+    assert played.returns.mean() > 50  # of 60; 22 before
+
+
+def test_the_error_of_imitation_is_that_of_the_definition():
+    discrete = learner_of(CARTPOLE, "gru").actor.head
+    features = torch.randn(3, 7, TINY.width)
+    wanted = torch.randint(2, (3, 7))
+    logits = discrete.linear(features)
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none").view(3, 7)
+    assert torch.allclose(discrete.imitation_error(features, wanted), expected, atol=1e-6)
+    continuous = learner_of(PENDULUM, "gru", **ONE_BY_ONE).actor.head
+    action = continuous.to_action(continuous.linear(features))
+    assert torch.allclose(continuous.imitation_error(features, action), torch.zeros(3, 7))
+    # Torques range from -2 to 2: one unit is half of half their range.
+    assert torch.allclose(continuous.imitation_error(features, action + 1), torch.full((3, 7), 0.25), atol=1e-5)
+    continuous.explore_little()
+    assert float(continuous.log_std.detach().exp().max()) == pytest.approx(0.2)
 
 
 # --- resuming and repeating -----------------------------------------------------------------------------------------
@@ -271,7 +430,7 @@ def test_a_checkpoint_of_another_memory_is_refused(tmp_path):
 
 
 def test_a_time_limit_ends_it(tmp_path):
-    tiny(tmp_path / "run", total_steps=10**12, validation_interval=10**12, time_limit=0.5 / 60)
+    tiny(tmp_path / "run", total_steps=10**12, validations=1, time_limit=0.5 / 60)
     training = zoo.load_card(str(tmp_path / "run"))["training"]
     assert 0.5 <= training["seconds"] < 30
     assert len(zoo.load_card(str(tmp_path / "run"))["curve"]) == 1
@@ -364,7 +523,9 @@ def test_the_command_selects_sigma(tmp_path, capsys, monkeypatch):
         ({"memory": "frames=0"}, "memory must be gru or frames=K"),
         ({"time_limit": 0.0}, "the time limit must be > 0 minutes, got 0.0"),
         ({"n_envs": 1}, r"n_envs must be at least minibatches \(2\), got 1"),
-        ({"task": get_task("freeway")}, "this PPO is for tasks whose environments are tensors, freeway is not one"),
+        ({"task": get_task("freeway")}, "takes vectors as observations, those of freeway have shape"),
+        ({"task": PENDULUM}, "whole episodes need environments that are tensors, Pendulum-v1 has none; give n_steps="),
+        ({"task": UNBOUNDED, "n_steps": 4}, "training needs finite bounds of continuous actions"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_made(tmp_path, more, message):
@@ -373,14 +534,8 @@ def test_what_makes_no_sense_is_refused_before_anything_is_made(tmp_path, more, 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_gymnasium_task_is_refused(tmp_path):
-    task = make_task("Acrobot-v1", floor=-500, ceiling=0)
-    with pytest.raises(InputError, match="this PPO is for tasks whose environments are tensors"):
-        tiny(tmp_path / "run", task)
-
-
 def test_unknown_presets_are_refused():
-    with pytest.raises(InputError, match="unknown preset 'ppp'; there are ppo, ppo-large, sb3-ppo, paper"):
+    with pytest.raises(InputError, match="unknown preset 'ppp'; there are ppo, ppo-large, paper"):
         find_settings("ppp", "cartpole-5")
     with pytest.raises(InputError, match="the preset 'ppo' has no settings for 'freeway'"):
         find_settings("ppo", "freeway")

@@ -193,7 +193,7 @@ def test_validation_is_played_through_the_channel_that_certifies(trained):
     out, policy, _ = trained
     training = zoo.load_card(str(out))["training"]
     played = selection.run_validation(
-        TrainingRun(task=TASK, sigma=0.2, out=out, seed=3), policy, 4, number=training["best_step"] // 100
+        TrainingRun(task=TASK, noise=Noise.of(0.2), out=out, seed=3), policy, 4, number=training["best_step"] // 100
     )
     assert played.sigma == 0.2
     assert played.returns.mean() == training["best_validation"]

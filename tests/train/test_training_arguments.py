@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
@@ -13,14 +12,13 @@ from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.play.streams import Purpose, Stream, training_seeds
+from surefoot.play.streams import Purpose
 from surefoot.play.tasks import get_task
 from surefoot.proof.forecast import forecast
 from surefoot.train import certified_eval, selection
 from surefoot.train.certified_eval import CertifiedEvalCallback
 from surefoot.train.folder import TrainingFolder, TrainingRun, has_checkpoint
 from surefoot.train.presets import PPO, PRESETS, default_preset, prepare_settings
-from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
 from toys import balancer, fixed, pay_steps, short_pole, toy_task
 from zoo.training.polish import PolishSettings, polish
 
@@ -59,7 +57,9 @@ def test_what_a_plain_command_trains(asked):
     ("words", "attribute", "value"),
     [
         ("--seed 5", "seed", 5),
-        ("--time-limit 3", "time_limit", 3.0),
+        ("--time 3m", "time_limit", 3.0),
+        ("--time 90s", "time_limit", 1.5),
+        ("--time 2h", "time_limit", 120.0),
         ("--for-budget 0.7", "for_budget", 0.7),
         ("--for-budget 0.7", "budget", 0.7),
         ("--resume", "resume", True),
@@ -70,6 +70,29 @@ def test_an_option_of_train_arrives(asked, words, attribute, value):
     (run, _), _ = asked(TRAIN_PPO, f"cartpole-1 --sigma 0.3 {words}")
     assert getattr(run, attribute) == value
     assert run.command == f"surefoot train cartpole-1 --sigma 0.3 {words} --quiet --device cpu"
+
+
+@pytest.mark.parametrize(
+    ("words", "features"),
+    [("--sigma 0.1,0.2,0.1,0.4", (0.1, 0.2, 0.1, 0.4)), ("--sigma 0.3,0.3,0.3,0.3", None)],
+)
+def test_a_sigma_per_feature_arrives(asked, words, features):
+    (run, _), _ = asked(TRAIN_PPO, f"--env CartPole-v1 {words}")
+    assert run.noise.features == features
+    assert run.noise.sigma == run.sigma == min(features or (0.3,))
+    assert run.card("it", PPO["cartpole-1"]).get("features") == (None if features is None else list(features))
+
+
+def test_a_sigma_per_feature_needs_one_for_each(capsys):
+    assert cli.main(["train", "--env", "CartPole-v1", "--sigma", "0.1,0.2"]) == 2
+    assert "a sigma per feature needs one for each of the 4 features, got 2" in capsys.readouterr().err
+
+
+def test_the_agent_to_start_from_arrives(asked):
+    (run, settings), _ = asked(TRAIN_PPO, "--env CartPole-v1 --sigma 0.3 --init-from cartpole-5-s0.2")
+    assert run.teacher.name == "cartpole-5-s0.2"
+    assert run.card("it", settings)["training"]["init_from"]["sha256"] == run.teacher.sha256
+    assert run.card("it", settings)["environment"]["env"] == "CartPole-v1"
 
 
 def test_settings_of_train_arrive(asked):
@@ -88,7 +111,7 @@ def test_settings_of_train_arrive(asked):
 def test_every_preset_refuses_what_it_does_not_take(preset):
     """One table of options, one loop: each is either taken or refused by name."""
     task = get_task("mountain-car")
-    given = {"memory": "frames=2", "repeats": 2, "time_limit": 3.0, "for_budget": 0.5}
+    given = {"memory": "frames=2", "repeats": 2, "time": 3.0, "for_budget": 0.5, "init_from": "model.zip"}
     for name, value in given.items():
         if name in PRESETS[preset].takes:
             prepare_settings(preset, task, **{name: value})
@@ -101,7 +124,7 @@ def test_every_preset_refuses_what_it_does_not_take(preset):
 def test_what_trains_a_task_unless_another_preset_is_asked_for():
     tasks = {"cartpole-1": "ppo", "mountain-car": "ppo", "freeway": "paper"}
     assert {name: default_preset(get_task(name)) for name in tasks} == tasks
-    assert default_preset(toy_task(fixed(1), pay_steps)) == "sb3-ppo"
+    assert default_preset(toy_task(fixed(1), pay_steps)) == "ppo"
 
 
 @pytest.mark.parametrize(("memory", "recurrent"), [("gru", True), ("frames=2", False)])
@@ -141,7 +164,7 @@ def played_plans(monkeypatch, module):
 
 def test_a_validation_is_run_as_it_is_asked_for(monkeypatch, tmp_path):
     plans = played_plans(monkeypatch, selection)
-    run = TrainingRun(task=short_pole(30), sigma=0.3, out=tmp_path, seed=5)
+    run = TrainingRun(task=short_pole(30), noise=Noise.of(0.3), out=tmp_path, seed=5)
     selection.run_validation(run, balancer(), 7, number=4, n_envs=2)
     (plan,) = plans
     assert (plan.task, plan.noise, plan.n_episodes, plan.seed) == (run.task, Noise.of(0.3), 7, 5)
@@ -239,49 +262,12 @@ def test_the_search_of_polishing_has_more_noise_and_the_same_budget_in_units_of_
     monkeypatch.setattr(selection, "play", play)
     monkeypatch.setattr(selection, "forecast", forecast_at)
     settings = PolishSettings(rounds=1, pairs=1, episodes=4, observed=5, validation_episodes=6, stress=1.5)
-    run = TrainingRun(task=get_task("cartpole-1"), sigma=0.2, out=tmp_path / "run", seed=3, for_budget=0.5)
+    run = TrainingRun(task=get_task("cartpole-1"), noise=Noise.of(0.2), out=tmp_path / "run", seed=3, for_budget=0.5)
     polish(run, settings, init_from=zoo.load("cartpole-1-s0.2"))
     searched, judged = asked[:2], asked[2:]
     assert searched == [(pytest.approx(0.3), 3, 4, (Purpose.VALIDATION, 1))] * 2
     assert judged == [(0.2, 3, 6, (Purpose.VALIDATION, 0))] * 2
     assert budgets == [(pytest.approx(0.3), 0.75)] * 2 + [(0.2, 0.5)] * 2
-
-
-# --- the environment of training --------------------------------------------------------------------------------------
-
-
-def test_the_agent_sees_noise_and_the_critic_the_clean_observation_and_the_time_left():
-    task = toy_task(fixed(4), pay_steps, clean=(2.0, -3.0), ceiling=4.0, max_steps=8)
-    env = NoisyAndClean(task, Noise.of(0.5), n_stack=3, n_envs=200, seeds=training_seeds(0, 0)[:2])
-    seen = env.reset()
-    assert seen[NOISY].shape == (200, 6)
-    frames = seen[NOISY].reshape(200, 3, 2)
-    assert np.array_equal(frames[:, 0], frames[:, 2])  # the first one fills the stack
-    spread = (frames[:, 2] - [2.0, -3.0]).std()
-    assert 0.4 < spread < 0.6
-    assert np.array_equal(seen[CLEAN], np.tile([2.0, -3.0, 1.0], (200, 1)))
-    # Environment and noise draw from streams of their own.
-    first, second = training_seeds(0, 0)[:2]
-    twin = NoisyAndClean(task, Noise.of(0.5), n_stack=3, n_envs=200, seeds=(first, second)).reset()
-    assert np.array_equal(twin[NOISY], seen[NOISY])
-    same_game = NoisyAndClean(task, Noise.of(0.5), n_stack=3, n_envs=200, seeds=(first, first)).reset()
-    assert not np.array_equal(same_game[NOISY], seen[NOISY])
-    expected = np.array([2.0, -3.0]) + 0.5 * Stream(second, torch.device("cpu")).normal((200, 2)).numpy()
-    assert np.allclose(frames[:, 2], expected, atol=1e-6)
-    lefts = []
-    for step in range(1, 5):
-        before = seen[NOISY].reshape(200, 3, 2)
-        env.step_async(np.zeros(200, dtype=np.int64))
-        seen, rewards, over, _ = env.step_wait()
-        frames = seen[NOISY].reshape(200, 3, 2)
-        assert (rewards == 1).all()
-        assert over.all() == (step == 4) == over.any()
-        if step < 4:
-            assert np.array_equal(frames[:, :2], before[:, 1:])
-        else:
-            assert np.array_equal(frames[:, 0], frames[:, 2])  # a new episode remembers nothing of the last
-        lefts.append(float(seen[CLEAN][0, 2]))
-    assert lefts == [7 / 8, 6 / 8, 5 / 8, 1.0]
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------

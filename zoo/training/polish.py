@@ -154,7 +154,7 @@ def polish(run: TrainingRun, settings: PolishSettings, *, init_from: Policy) -> 
     _check_agent(run, init_from)
     folder = run.open_folder()
     curve = folder.curve
-    features, clean = observe_features(run.task, Noise.of(run.sigma), init_from, settings.observed, run.seed)
+    features, clean = observe_features(run.task, run.noise, init_from, settings.observed, run.seed)
     directions = find_directions(init_from, features, clean)
     found, steps = search_numbers(run, settings, init_from, directions)
     name = f"{init_from.name.rsplit('-s', 1)[0].removesuffix('-polished')}-polished-s{run.sigma:g}"
@@ -188,7 +188,7 @@ def search_numbers(
         Where the search ends, and how many environment steps it took.
     """
     # Failures that are too rare to be counted here are not with more noise, at the same budget in units of it.
-    run = replace(run, sigma=settings.stress * run.sigma, for_budget=settings.stress * run.budget)
+    run = replace(run, noise=run.noise.scaled(settings.stress), for_budget=settings.stress * run.budget)
     random = np.random.default_rng(training_seeds(run.seed, 0)[3])
     center = np.zeros(directions.unit.numel())
     spread = settings.spread
@@ -237,7 +237,7 @@ def main(words: Sequence[str] | None = None) -> None:
     try:
         run = TrainingRun(
             task=get_task(arguments.task),
-            sigma=arguments.sigma,
+            noise=Noise.of(arguments.sigma),
             out=arguments.out,
             seed=arguments.seed,
             for_budget=arguments.for_budget,

@@ -88,6 +88,12 @@ def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> Non
         help="pretrained agent, training directory, SB3 .zip or folder of one, .onnx, TorchScript .pt, or module:name "
         "of a torch module or function (default: the task's pretrained agent)",
     )
+    add_declared(parser, recorded=recorded)
+    add_workers(parser)
+
+
+def add_declared(parser: argparse.ArgumentParser, *, recorded: bool = False) -> None:
+    """Add the options that declare what an agent's file does not say; ``recorded`` as in ``add_agent``."""
     declared = section(parser, ADVANCED)
     if not recorded:
         declared.add_argument(
@@ -116,7 +122,6 @@ def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> Non
         action="store_true",
         help="let the agent's file execute code: pickles in an SB3 .zip, TorchScript",
     )
-    add_workers(parser)
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
@@ -312,6 +317,16 @@ def parse_sigma(text: str) -> float | list[float] | dict[str, float]:
         return {name: value for (name, _, _), value in zip(named, values, strict=True)}
     found = _split_numbers(text, ",", "0.2 or 0.1,0.2,0.1,0.2")
     return found[0] if len(found) == 1 else list(found)
+
+
+def parse_minutes(text: str) -> float:
+    """Read ``90s``, ``10m`` or ``1h`` as minutes; a number alone is minutes."""
+    units = {"s": 1 / 60, "m": 1.0, "h": 60.0}
+    unit = units.get(text[-1:], 1.0)
+    (count,) = _split_numbers(text.rstrip("smh"), ",", "10m, 90s or 1h", count=1)
+    if not 0 < count * unit < math.inf:
+        raise argparse.ArgumentTypeError(f"must be longer than 0, got {text!r}")
+    return count * unit
 
 
 def parse_budgets(text: str) -> tuple[float, ...]:

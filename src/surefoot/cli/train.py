@@ -9,12 +9,21 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surefoot.cli.options import add_common, print_json, progress_bar
+from surefoot.cli.options import (
+    add_common,
+    add_declared,
+    agent_of,
+    parse_minutes,
+    parse_sigma,
+    print_json,
+    progress_bar,
+)
 from surefoot.cli.parser import AGENT, TRAINING, add_command, section
 from surefoot.cli.task import add_task, named, one_of, task_of
 from surefoot.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
+    from surefoot.noise import Noise
     from surefoot.play.task import Task
     from surefoot.train.folder import TrainingCurve
 
@@ -28,32 +37,45 @@ def add_train(commands: Any) -> None:
         usage="TASK | --env ID --sigma S | --for-budget B [options]",
         examples=(
             "surefoot train cartpole-5 --sigma 0.2",
-            "surefoot train cartpole-5 --for-budget 0.6 --memory gru --time-limit 10",
+            "surefoot train cartpole-5 --for-budget 0.6 --memory gru --time 10m",
             "surefoot train --env Acrobot-v1 --sigma 0.1",
+            "surefoot train --env Pendulum-v1 --sigma 0.1 --init-from sac.zip",
         ),
     )
     add_task(parser)
-    section(parser, AGENT).add_argument(
+    agent = section(parser, AGENT)
+    agent.add_argument(
         "--sigma",
-        type=float,
+        type=parse_sigma,
         metavar="S",
-        help="standard deviation of the noise on every observation, in its units (with --for-budget default: the one "
-        "whose pretrained agents are predicted to certify the most there)",
+        help="standard deviation of the noise on every observation, in its units; a list has one per feature, "
+        "camera=0.1,arm=0.2 one per part (with --for-budget default: the one whose pretrained agents are predicted to "
+        "certify the most there)",
     )
+    agent.add_argument(
+        "--init-from",
+        metavar="AGENT",
+        help="agent to start from, of any kind that certify takes: what it does without noise is imitated with noise, "
+        "then made better by PPO",
+    )
+    add_declared(parser)
     training = section(parser, TRAINING)
     training.add_argument(
         "--preset",
         metavar="NAME",
-        help="ppo, ppo-large, paper, thorough (CartPole, Mountain Car); early, brief (Mountain Car); paper (Atari); "
-        "sb3-ppo (--env) (default: ppo, for Atari paper, for --env sb3-ppo)",
+        help="ppo (any environment); ppo-large, paper, thorough (CartPole, Mountain Car); early, brief (Mountain Car); "
+        "paper (Atari) (default: ppo, for Atari paper)",
     )
     training.add_argument(
-        "--time-limit", type=float, metavar="MINUTES", help="length of the training (not DQN and DDPG)"
+        "--time",
+        type=parse_minutes,
+        metavar="T",
+        help="length of the training, such as 10m, 90s or 1h (not DQN and DDPG; default for --env: 10m at most)",
     )
     training.add_argument(
         "--memory",
         metavar="KIND",
-        help="gru, or frames=K for the last K observations (ppo; sb3-ppo only frames; default: as the task)",
+        help="gru, or frames=K for the last K observations (ppo; default: as the task, for --env gru)",
     )
     training.add_argument(
         "--for-budget",
@@ -83,10 +105,13 @@ def add_train(commands: Any) -> None:
 def run_train(arguments: argparse.Namespace) -> None:
     """Train one agent."""
     from surefoot.agents.files import load_card
+    from surefoot.noise import Noise
     from surefoot.play.plan import resolve_device
+    from surefoot.play.tasks import TASKS
     from surefoot.proof.rounding import count_decimals
     from surefoot.train.folder import TrainingRun, has_checkpoint
     from surefoot.train.presets import default_preset, prepare_settings, train_agent
+    from surefoot.train.settings import MINUTES_OF_ENV
 
     one_of(arguments, "train")
     task = task_of(arguments)
@@ -97,31 +122,43 @@ def run_train(arguments: argparse.Namespace) -> None:
         task,
         memory=arguments.memory,
         repeats=arguments.repeats,
-        time_limit=arguments.time_limit,
+        time=arguments.time,
         for_budget=arguments.for_budget,
+        init_from=arguments.init_from,
         changes=arguments.set,
     )
-    sigma = arguments.sigma
-    if sigma is None:
-        sigma = _select_sigma(arguments, task)
+    if arguments.sigma is None:
+        noise = Noise.of(_select_sigma(arguments, task))
+    else:
+        noise = Noise.of(task.spaces.sigma_of(arguments.sigma))
+        noise.over(task.spaces.shape)
+    teacher = agent_of(arguments, arguments.init_from, task)
+    time_limit = arguments.time
+    if (
+        time_limit is None
+        and task.name not in TASKS
+        and not any(one.startswith("total_steps=") for one in arguments.set)
+    ):
+        time_limit = MINUTES_OF_ENV
     digits = count_decimals(task.scoring.floor, task.scoring.ceiling, 0.0)
-    folder: Path = arguments.out or Path("runs") / f"train-{task.name}-s{sigma:g}-{preset}-seed{arguments.seed}"
+    folder: Path = arguments.out or Path("runs") / f"train-{task.name}-s{noise.sigma:g}-{preset}-seed{arguments.seed}"
     with progress_bar("training", "steps", arguments) as report:
         progress = None
         if report is not None:
             progress = partial(_report_training, report, digits)
         run = TrainingRun(
             task=task,
-            sigma=sigma,
+            noise=noise,
             out=folder,
             seed=arguments.seed,
             device=resolve_device(arguments.device),
-            time_limit=arguments.time_limit,
+            time_limit=time_limit,
             for_budget=arguments.for_budget,
             resume=arguments.resume,
             preset=preset,
             command=arguments.command_line,
             progress=progress,
+            teacher=teacher,
         )
         try:
             train_agent(run, settings)
@@ -141,7 +178,7 @@ def run_train(arguments: argparse.Namespace) -> None:
         f"Best validation {training['best_validation']:.{digits}f} at step {training['best_step']:,} "
         f"of {training['steps']:,}.\n"
         f"Written to {folder}; certify it with: "
-        f"surefoot certify {named(arguments)} --agent {folder} --sigma {card['sigma']:g}"
+        f"surefoot certify {named(arguments)} --agent {folder} --sigma {_type_sigma(noise)}"
     )
 
 
@@ -165,6 +202,11 @@ def _select_sigma(arguments: argparse.Namespace, task: Task) -> float:
             f"{found.budget:g} ({found.limit:.2f})."
         )
     return found.sigma
+
+
+def _type_sigma(noise: Noise) -> str:
+    """Return the noise as it is typed."""
+    return ",".join(f"{sigma:g}" for sigma in noise.features or (noise.sigma,))
 
 
 def _report_training(report: Callable[..., None], digits: int, done: int, of: int, curve: TrainingCurve) -> None:

@@ -20,6 +20,8 @@ from surefoot.agents.recurrent import CELL_PARTS
 from surefoot.play.streams import Stream
 from surefoot.train.folder import NamedArrays
 
+LITTLE = math.log(0.2)  # of the deviation before tanh that explores around a teacher's actions
+
 
 class DiscreteHead(nn.Module):
     """One logit for each action; the deployed agent takes the largest."""
@@ -46,18 +48,25 @@ class DiscreteHead(nn.Module):
         """Return what the environment is given."""
         return chosen
 
-    def to_memory(self, chosen: Tensor) -> Tensor:
-        """Return what the next step's memory is given."""
-        return one_hot(chosen, self.size).float()
+    def to_memory(self, action: Tensor) -> Tensor:
+        """Return what the next step's memory is given of an action."""
+        return one_hot(action, self.size).float()
+
+    def imitation_error(self, features: Tensor, wanted: Tensor) -> Tensor:
+        """Return how improbable the actions are that a teacher wanted: minus the logarithm of their probability."""
+        return -log_softmax(self.linear(features), dim=-1).gather(-1, wanted.unsqueeze(-1)).squeeze(-1)
+
+    def explore_little(self) -> None:
+        """Keep what was imitated: how sure the teacher's actions are is in the logits already."""
 
 
 class ContinuousHead(nn.Module):
     """A normal distribution squashed by tanh into the bounds of the actions; the deployed agent takes its center."""
 
-    def __init__(self, width: int, low: tuple[float, ...], high: tuple[float, ...]) -> None:
+    def __init__(self, width: int, low: tuple[float, ...], high: tuple[float, ...], *, log_std: float) -> None:
         super().__init__()
         self.linear = _zero_layer(nn.Linear(width, len(low)))
-        self.log_std = nn.Parameter(torch.ones(len(low)))
+        self.log_std = nn.Parameter(torch.full((len(low),), log_std))
         self.low: Tensor
         self.high: Tensor
         self.register_buffer("low", torch.tensor(low))
@@ -84,13 +93,38 @@ class ContinuousHead(nn.Module):
         """Return what the environment is given."""
         return self.low + 0.5 * (torch.tanh(chosen) + 1) * (self.high - self.low)
 
-    def to_memory(self, chosen: Tensor) -> Tensor:
-        """Return what the next step's memory is given."""
-        return self.to_action(chosen)
+    def to_memory(self, action: Tensor) -> Tensor:
+        """Return what the next step's memory is given of an action."""
+        return action.float()
+
+    def imitation_error(self, features: Tensor, wanted: Tensor) -> Tensor:
+        """Return the squared distance to the actions that a teacher wanted, in units of half their range."""
+        away = self.to_action(self.linear(features)) - wanted
+        return (2 * away / (self.high - self.low)).square().mean(dim=-1)
+
+    def explore_little(self) -> None:
+        """Stay near what was imitated."""
+        with torch.no_grad():
+            self.log_std.fill_(LITTLE)
 
     def _log_density(self, center: Tensor, chosen: Tensor) -> Tensor:
         standard = (chosen - center) * (-self.log_std).exp()
         return -(0.5 * standard.square() + self.log_std + 0.5 * math.log(2 * math.pi)).sum(dim=-1)
+
+
+class Normalization(nn.Module):
+    """Observations in units of their spread, measured while training and then frozen into the first layer."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.mean: Tensor
+        self.scale: Tensor
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("scale", torch.ones(shape))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Return observations with a mean of 0 and a spread of 1, noise included."""
+        return (observation - self.mean) * self.scale
 
 
 class FrameMemory(nn.Module):
@@ -101,25 +135,22 @@ class FrameMemory(nn.Module):
         inputs = n_stack * math.prod(spaces.shape)
         self.n_stack = n_stack
         self.layers = nn.ModuleList((nn.Linear(inputs, width), nn.Linear(width, width)))
-        self.scale: Tensor
-        self.register_buffer("scale", torch.ones(spaces.shape))
+        self.normalize = Normalization(spaces.shape)
 
-    def start(self, _: int) -> Tensor:
-        """Return what is remembered before the first observation: nothing."""
-        return torch.empty(0)
+    def start(self, n_envs: int) -> Tensor:
+        """Return stacks before the first observation, which fills them."""
+        return torch.zeros(n_envs, self.n_stack, *self.normalize.mean.shape, device=self.normalize.mean.device)
 
-    def step(self, seen: Tensor, _: Tensor, stack: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def step(self, seen: Tensor, _: Tensor, stack: Tensor, episode_start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return inputs, features, and the stack with the newest observation; the first one fills it."""
         newest = seen.unsqueeze(1)
-        frames = [newest] * self.n_stack
-        if stack.numel() > 0:
-            frames = [stack[:, 1:], newest]
-        stack = torch.cat(frames, dim=1)
+        pushed = torch.cat((stack[:, 1:], newest), dim=1)
+        stack = torch.where(episode_start.view(-1, 1, 1), newest, pushed)
         return stack, self(stack), stack
 
-    def forward(self, stacks: Tensor) -> Tensor:
+    def forward(self, stacks: Tensor, _: Tensor | None = None) -> Tensor:
         """Return the features of stacks (..., n_stack, observation)."""
-        hidden = (stacks * self.scale).flatten(-2)
+        hidden = self.normalize(stacks).flatten(-2)
         for layer in self.layers:
             hidden = torch.tanh(layer(hidden))
         return hidden
@@ -132,41 +163,50 @@ class GruMemory(nn.Module):
         super().__init__()
         self.linear = nn.Linear(math.prod(spaces.shape) + actions, width)
         self.gru = nn.GRU(width, width)
-        self.scale: Tensor
-        self.register_buffer("scale", torch.ones(spaces.shape))
+        self.normalize = Normalization(spaces.shape)
 
     def start(self, n_envs: int) -> Tensor:
         """Return what is remembered before the first observation."""
-        return torch.zeros(1, n_envs, self.gru.hidden_size, device=self.scale.device)
+        return torch.zeros(n_envs, self.gru.hidden_size, device=self.normalize.mean.device)
 
-    def step(self, seen: Tensor, last_action: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return inputs, features, and the new hidden state."""
-        inputs = torch.cat((seen, last_action), dim=-1)
-        features, hidden = self.gru(self._encode(inputs).unsqueeze(0), hidden)
-        return inputs, features[0], hidden
+    def step(
+        self, seen: Tensor, last_action: Tensor, hidden: Tensor, episode_start: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return inputs, features, and the new hidden state; an episode begins with zeros."""
+        begins = episode_start.unsqueeze(-1)
+        inputs = torch.cat((seen, last_action.masked_fill(begins, 0.0)), dim=-1)
+        hidden = hidden.masked_fill(begins, 0.0)
+        features = self.gru(self._encode(inputs).unsqueeze(0), hidden.unsqueeze(0))[0][0]
+        return inputs, features, features
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the features at every step of episodes (steps, episodes, observation and action)."""
-        features: Tensor = self.gru(self._encode(inputs))[0]
+    def forward(self, inputs: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """Return the features at every step of sequences (steps, sequences, observation and action).
+
+        Args:
+            inputs: What was seen and done.
+            hidden: What was remembered before the first step; None: nothing.
+        """
+        began = None if hidden is None else hidden.unsqueeze(0)
+        features: Tensor = self.gru(self._encode(inputs), began)[0]
         return features
 
     def _encode(self, inputs: Tensor) -> Tensor:
-        wide = self.scale.numel()
-        scaled = torch.cat((inputs[..., :wide] * self.scale, inputs[..., wide:]), dim=-1)
+        wide = self.normalize.mean.numel()
+        scaled = torch.cat((self.normalize(inputs[..., :wide]), inputs[..., wide:]), dim=-1)
         return torch.tanh(self.linear(scaled))
 
 
 class Actor(nn.Module):
     """What acts while training, and a guess of the clean observation that only makes its features better."""
 
-    def __init__(self, spaces: Spaces, *, n_stack: int | None, width: int) -> None:
+    def __init__(self, spaces: Spaces, *, n_stack: int | None, width: int, log_std: float) -> None:
         super().__init__()
         self.spaces = spaces
         self.head: DiscreteHead | ContinuousHead
         if spaces.n_actions is None:
             assert spaces.low is not None
             assert spaces.high is not None
-            self.head = ContinuousHead(width, spaces.low, spaces.high)
+            self.head = ContinuousHead(width, spaces.low, spaces.high, log_std=log_std)
         else:
             self.head = DiscreteHead(width, spaces.n_actions)
         self.memory: FrameMemory | GruMemory
@@ -185,32 +225,31 @@ class CleanCritic(nn.Module):
         inputs = math.prod(spaces.shape) + 1 + features
         layers = (nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
         self.layers = nn.Sequential(*layers)
-        self.scale: Tensor
-        self.register_buffer("scale", torch.ones(spaces.shape))
+        self.normalize = Normalization(spaces.shape)
 
     def forward(self, known: Tensor) -> Tensor:
         """Return one value per row."""
-        wide = self.scale.numel()
-        values: Tensor = self.layers(torch.cat((known[..., :wide] * self.scale, known[..., wide:]), dim=-1))
+        wide = self.normalize.mean.numel()
+        values: Tensor = self.layers(torch.cat((self.normalize(known[..., :wide]), known[..., wide:]), dim=-1))
         return values.squeeze(-1)
 
 
 def deployed_weights(actor: Actor) -> NamedArrays:
     """Return what the deployed agent needs of an actor, as ``policy_from_weights`` names it.
 
-    The agent takes observations as they are, so the scale of the inputs is folded into the first layer.
+    The agent takes observations as they are, so their normalization is folded into the first layer.
     """
     state = {name: value.detach().cpu().numpy().copy() for name, value in actor.state_dict().items()}
     if isinstance(actor.memory, GruMemory):
         arrays = {part: state[f"memory.gru.{part}_l0"] for part in CELL_PARTS}
-        arrays["encoder0.weight"] = _scaled_weight(state, "memory.linear", 1)
-        arrays["encoder0.bias"] = state["memory.linear.bias"]
+        arrays["encoder0.weight"], arrays["encoder0.bias"] = _raw_layer(state, "memory.linear", 1)
         arrays["head0.weight"] = state["head.linear.weight"]
         arrays["head0.bias"] = state["head.linear.bias"]
         return arrays
+    weight, bias = _raw_layer(state, "memory.layers.0", actor.memory.n_stack)
     return {
-        "0.weight": _scaled_weight(state, "memory.layers.0", actor.memory.n_stack),
-        "0.bias": state["memory.layers.0.bias"],
+        "0.weight": weight,
+        "0.bias": bias,
         "1.weight": state["memory.layers.1.weight"],
         "1.bias": state["memory.layers.1.bias"],
         "2.weight": state["head.linear.weight"],
@@ -218,14 +257,16 @@ def deployed_weights(actor: Actor) -> NamedArrays:
     }
 
 
-def _scaled_weight(state: NamedArrays, layer: str, n_stack: int) -> NDArray[Any]:
-    """Return the weight of a first layer that takes observations as they are."""
-    weight = state[f"{layer}.weight"]
-    scale = np.tile(state["memory.scale"], n_stack)
+def _raw_layer(state: NamedArrays, layer: str, n_stack: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return weight and bias of a first layer that takes observations as they are."""
+    weight = state[f"{layer}.weight"].astype(np.float64)
+    mean = np.tile(state["memory.normalize.mean"], n_stack).astype(np.float64)
+    scale = np.tile(state["memory.normalize.scale"], n_stack).astype(np.float64)
     # Inputs behind the observations, the last action of a GRU, were never scaled.
     n_unscaled = weight.shape[1] - len(scale)
-    scaled: NDArray[Any] = weight * np.pad(scale, (0, n_unscaled), constant_values=1)
-    return scaled
+    raw = weight * np.pad(scale, (0, n_unscaled), constant_values=1)
+    bias = state[f"{layer}.bias"] - raw[:, : len(mean)] @ mean
+    return raw.astype(np.float32), bias.astype(np.float32)
 
 
 def _zero_layer(layer: nn.Linear) -> nn.Linear:

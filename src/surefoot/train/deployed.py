@@ -12,7 +12,6 @@ from torch import nn
 
 from surefoot.agents.files import hashed
 from surefoot.agents.networks import MLP, NATURE, Critic, Squashed, cnn_policy
-from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import CELL_PARTS, Form, recurrent_policy
 from surefoot.train.folder import NamedArrays, arrays_under
@@ -34,13 +33,12 @@ def policy_from_weights(
     *,
     n_stack: int | None = None,
     activation: str = "relu",
-    squashed: bool = True,
 ) -> Policy:
     """Return the agent of the weights that a trainer kept, its actions not random.
 
     Which network it is follows from the names of the arrays: ``conv0.weight`` of convolutions, those of a GRU cell, or
-    fully connected layers as ``arrays_of_layers`` names them. There may be a critic under ``critic.``, and ``mean`` and
-    ``var`` of what VecNormalize has seen.
+    fully connected layers as ``arrays_of_layers`` names them. Continuous actions are behind a tanh; there may be a
+    critic of them under ``critic.``.
 
     Args:
         spaces: Observations and actions.
@@ -48,7 +46,6 @@ def policy_from_weights(
         name: The agent's name.
         n_stack: Number of stacked observations; None: as many as ``spaces`` has.
         activation: What follows each hidden layer, ``relu`` or ``tanh``.
-        squashed: Whether continuous actions are behind a tanh.
     """
     if n_stack is not None:
         spaces = replace(spaces, n_stack=n_stack)
@@ -58,7 +55,7 @@ def policy_from_weights(
     if CELL_PARTS[0] in weights:
         return recurrent_policy(dict(weights), spaces, Form(squashed=spaces.n_actions is None), name)
     # Fully connected layers: DQN, DDPG, and PPO with frames.
-    network: nn.Module = _mlp_from_arrays(weights, activation)
+    network = _mlp_from_arrays(weights, activation)
     if spaces.n_actions is not None:
         policy = Policy(network, spaces, name=name)
     else:
@@ -68,14 +65,7 @@ def policy_from_weights(
         critic = None
         if "critic.0.weight" in weights:
             critic = Critic(_mlp_from_arrays(arrays_under(weights, "critic."), activation), low, high)
-        if squashed:
-            network = Squashed(network, low, high)
-        policy = Policy(network, spaces, name=name, critic=critic)
-    if "mean" in weights:
-        mean = weights["mean"].reshape(spaces.stacked_shape)
-        var = weights["var"].reshape(spaces.stacked_shape)
-        # Epsilon and clip are VecNormalize's defaults.
-        policy = normalized(policy, Statistics(mean=mean, var=var, epsilon=1e-8, clip=10.0))
+        policy = Policy(Squashed(network, low, high), spaces, name=name, critic=critic)
     return hashed(policy)
 
 

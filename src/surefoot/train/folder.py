@@ -22,8 +22,9 @@ from surefoot.agents import files as agent_files
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
 from surefoot.files import read_npz, write_npz, write_text
-from surefoot.noise import checked_sigma
+from surefoot.noise import Noise
 from surefoot.play.task import Task
+from surefoot.play.tasks import TASKS
 from surefoot.provenance import versions
 from surefoot.train.settings import TrainingSettings
 
@@ -125,10 +126,10 @@ class TrainingRun:
 
     Attributes:
         task: What to train on.
-        sigma: Standard deviation of the noise on every new observation.
+        noise: The noise on every new observation.
         out: An empty or new folder, or with ``resume`` one that holds a checkpoint.
         seed: Training seed.
-        device: Where to learn; SB3's PPO learns fastest on a CPU, and does so.
+        device: Where to learn.
         time_limit: Minutes of training, resumed parts included, over which the learning rate then falls: the same steps
             in another time give another agent. DQN and DDPG have none.
         for_budget: The budget at which the certified value chooses the weights, where it does; None: twice sigma.
@@ -136,13 +137,14 @@ class TrainingRun:
         preset: The name of the settings, for the model card.
         command: The command line, for the model card.
         progress: Called after each validation with steps so far, steps in total, and what validation has shown.
+        teacher: An agent whose actions on clean observations are imitated first; only PPO can.
 
     Raises:
-        InputError: If sigma or the time limit is out of range.
+        InputError: If the time limit is out of range.
     """
 
     task: Task
-    sigma: float
+    noise: Noise
     out: Path
     seed: int = 0
     device: str = "cpu"
@@ -152,11 +154,16 @@ class TrainingRun:
     preset: str = ""
     command: str = ""
     progress: TrainingProgress | None = None
+    teacher: Policy | None = None
 
     def __post_init__(self) -> None:
-        checked_sigma(self.sigma)
         if self.time_limit is not None and not self.time_limit > 0:
             raise InputError(f"the time limit must be > 0 minutes, got {self.time_limit}")
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise; where features differ, the least of theirs."""
+        return self.noise.sigma
 
     @property
     def budget(self) -> float:
@@ -178,7 +185,19 @@ class TrainingRun:
             "device": self.device,
             "command": self.command,
         }
-        return {"task": self.task.name, "sigma": self.sigma, "training": training}
+        if self.teacher is not None:
+            training["init_from"] = {"name": self.teacher.name, "sha256": self.teacher.sha256}
+        card = {"task": self.task.name, "sigma": self.sigma, **self.noise.setup, "training": training}
+        if self.task.name not in TASKS:
+            # So that an agent of any environment can be certified from its card alone.
+            card["environment"] = {
+                "env": self.task.environment,
+                **self.task.made_with,
+                "floor": self.task.scoring.floor,
+                "ceiling": self.task.scoring.ceiling,
+                "max_steps": self.task.scoring.max_steps,
+            }
+        return card
 
 
 @dataclass(frozen=True)

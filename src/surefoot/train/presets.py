@@ -19,9 +19,8 @@ from surefoot.train.settings import (
     DqnSettings,
     OffPolicySettings,
     PpoSettings,
-    Sb3PpoSettings,
     TrainingSettings,
-    default_sb3_settings,
+    settings_of_env,
     with_changes,
 )
 
@@ -68,7 +67,7 @@ BRIEF = DdpgSettings(total_steps=6_000, validation_interval=1_000, validation_ep
 
 # What two cores train in minutes.
 PPO_SMALL = PpoSettings()
-LONGER: dict[str, Any] = {"total_steps": 8_000_000, "validation_interval": 1_000_000}
+LONGER: dict[str, Any] = {"total_steps": 8_000_000, "validations": 8}
 # Episodes are longer; and the entropy bonus draws actions away from their bounds, which is where the goal is reached.
 MOUNTAIN_CAR_PPO: dict[str, Any] = {"minibatches": 16, "entropy": 0.003}
 
@@ -81,7 +80,7 @@ PPO: dict[str, PpoSettings] = {
 # What one GPU trains in minutes.
 PPO_ON_GPU = PpoSettings(
     total_steps=400_000_000,
-    validation_interval=16_000_000,
+    validations=25,
     validation_episodes=65_536,
     width=256,
     critic_width=256,
@@ -93,7 +92,7 @@ PPO_LARGE: dict[str, PpoSettings] = {
     "cartpole-5": PPO_ON_GPU,
     "cartpole-1": PPO_ON_GPU,
     "mountain-car": replace(
-        PPO_ON_GPU, n_envs=1_024, width=128, learning_rate=2e-3, validation_interval=4_000_000, **MOUNTAIN_CAR_PPO
+        PPO_ON_GPU, n_envs=1_024, width=128, learning_rate=2e-3, validations=100, **MOUNTAIN_CAR_PPO
     ),
 }
 
@@ -110,11 +109,12 @@ class Preset:
     """One row of the table.
 
     Attributes:
-        trainer: Where the ``Trainer`` is, ``module:function``. It is imported when it is used: PPO on tensors needs no
+        trainer: Where the ``Trainer`` is, ``module:function``. It is imported when it is used: PPO needs no
             Stable-Baselines3.
         settings_by_task: The settings of each task by name.
-        takes: Which of the options ``memory``, ``time_limit``, ``for_budget`` and ``repeats`` mean something to it.
-        settings_of: Makes the settings of any task, for a preset that is not tied to some.
+        takes: Which of the options ``memory``, ``time``, ``for_budget``, ``init_from`` and ``repeats`` mean
+            something to it.
+        settings_of: Makes the settings of any other task, where it can.
     """
 
     trainer: str
@@ -125,12 +125,11 @@ class Preset:
 
 OFF_POLICY = "surefoot.train.off_policy:train_off_policy"
 OFF_POLICY_TAKES = frozenset({"repeats"})
-PPO_TAKES = frozenset({"memory", "time_limit", "for_budget"})
+PPO_TAKES = frozenset({"memory", "time", "for_budget", "init_from"})
 
 PRESETS: dict[str, Preset] = {
-    "ppo": Preset("surefoot.train.ppo:train_ppo", PPO, PPO_TAKES),
+    "ppo": Preset("surefoot.train.ppo:train_ppo", PPO, PPO_TAKES, settings_of_env),
     "ppo-large": Preset("surefoot.train.ppo:train_ppo", PPO_LARGE, PPO_TAKES),
-    "sb3-ppo": Preset("surefoot.train.sb3_ppo:train_sb3_ppo", {}, PPO_TAKES, default_sb3_settings),
     "paper": Preset(OFF_POLICY, PAPER, OFF_POLICY_TAKES),
     "thorough": Preset(OFF_POLICY, THOROUGH, OFF_POLICY_TAKES),
     "early": Preset(OFF_POLICY, {"mountain-car": EARLY}, OFF_POLICY_TAKES),
@@ -172,11 +171,9 @@ def settings_for(settings_by_task: Mapping[str, SettingsType], preset: str, task
 
 def default_preset(task: Task) -> str:
     """Return the preset that trains a task unless another is asked for."""
-    if task.name in PPO:
-        return "ppo"
-    if task.name in PAPER:
+    if task.name in PAPER and task.name not in PPO:
         return "paper"
-    return "sb3-ppo"
+    return "ppo"
 
 
 def prepare_settings(
@@ -185,8 +182,9 @@ def prepare_settings(
     *,
     memory: str | None = None,
     repeats: int | None = None,
-    time_limit: float | None = None,
+    time: float | None = None,
     for_budget: float | None = None,
+    init_from: str | None = None,
     changes: Sequence[str] = (),
 ) -> TrainingSettings:
     """Return a preset's settings for a task, changed as the options say.
@@ -196,21 +194,31 @@ def prepare_settings(
         task: What will be trained on.
         memory: ``gru``, or ``frames=K`` for the last K observations; None: as the preset has it.
         repeats: Number of training seeds, of which the best on validation is kept; None: as the preset has it.
-        time_limit: Minutes of training, for the ``TrainingRun``; here only whether the preset takes it is checked.
+        time: Minutes of training, for the ``TrainingRun``; here only whether the preset takes it is checked.
         for_budget: Attack budget that chooses the weights, likewise.
+        init_from: Agent to start from, likewise.
         changes: Other settings as ``NAME=VALUE``.
 
     Raises:
         InputError: If the preset is unknown, has no settings for the task, or does not take an option.
     """
     found = find_preset(preset)
-    options = {"memory": memory, "repeats": repeats, "time_limit": time_limit, "for_budget": for_budget}
+    options: dict[str, Any] = {
+        "memory": memory,
+        "repeats": repeats,
+        "time": time,
+        "for_budget": for_budget,
+        "init_from": init_from,
+    }
     for name, value in options.items():
         if value is not None and name not in found.takes:
             taken = ", ".join(f"{one}=" for one in options if one in found.takes)
             raise InputError(f"{name}= cannot be combined with the preset {preset}, which takes {taken}")
-    settings = find_settings(preset, task.name) if found.settings_of is None else found.settings_of(task)
-    if isinstance(settings, PpoSettings | Sb3PpoSettings) and memory is not None:
+    if task.name in found.settings_by_task or found.settings_of is None:
+        settings = find_settings(preset, task.name)
+    else:
+        settings = found.settings_of(task)
+    if isinstance(settings, PpoSettings) and memory is not None:
         settings = settings.with_memory(memory)
     if isinstance(settings, DqnSettings | DdpgSettings) and repeats is not None:
         settings = replace(settings, repeats=repeats)

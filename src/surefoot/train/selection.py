@@ -33,7 +33,7 @@ def run_validation(
         Plan(
             task=run.task,
             policy=policy,
-            noise=Noise.of(run.sigma),
+            noise=run.noise,
             n_episodes=n_episodes,
             seed=run.seed,
             device=device,

@@ -76,17 +76,28 @@ class PpoSettings(TrainingSettings):
     """Settings of our PPO; the defaults train CartPole in a minute on two cores."""
 
     total_steps: int = setting(2_000_000, "environment steps in total, over which the learning rate falls to 0")
-    validation_interval: int = setting(500_000, "steps between validations")
-    validation_episodes: int = setting(16_384, "episodes per validation")
+    validations: int = setting(4, "validations, at equal distances")
+    validation_episodes: int = setting(16_384, "episodes per validation, at most")
+    patience: int = setting(0, "validations without a new best after which training ends; 0: it never ends early")
     memory: str = setting("", "frames=K: the last K observations; gru; empty: as many frames as the task has")
     width: int = setting(64, "width of the actor's layers")
     critic_width: int = setting(64, "width of the critic's layers")
-    n_envs: int = setting(256, "episodes per iteration")
-    epochs: int = setting(3, "how often every episode is learned from")
+    n_envs: int = setting(256, "environments that run in parallel")
+    n_steps: int = setting(0, "steps of each of them per iteration; 0: one whole episode")
+    sequence: int = setting(32, "steps that a GRU learns from in one piece, where an iteration is no whole episode")
+    epochs: int = setting(3, "how often every step is learned from")
     minibatches: int = setting(4, "gradient steps per epoch")
     learning_rate: float = setting(2e-3, "learning rate of Adam at the start")
-    trace: float = setting(0.97, "lambda of the generalized advantages; nothing is discounted")
+    gamma: float = setting(1.0, "discount in training; certificates are about the undiscounted return")
+    trace: float = setting(0.97, "lambda of the generalized advantages")
     entropy: float = setting(0.05, "weight of the entropy bonus")
+    log_std: float = setting(1.0, "logarithm of the first deviation of continuous actions, before tanh")
+    hold: float = setting(
+        0.9, "probability of repeating the action before, where all episodes of a random agent have the same return"
+    )
+    hold_until: float = setting(0.3, "fraction of the training, from the first other return, over which it falls to 0")
+    curriculum: float = setting(0.0, "fraction of the training over which the noise grows to sigma")
+    imitation: float = setting(0.4, "fraction of the training in which a teacher, if there is one, is imitated")
     settle: float = setting(
         0.3, "below this fraction of their largest spread so far, advantages shrink the learning rate; 0: never"
     )
@@ -113,52 +124,34 @@ class PpoSettings(TrainingSettings):
         return stack_size(self.memory, "gru or frames=K")
 
 
-@dataclass(frozen=True)
-class Sb3PpoSettings(TrainingSettings):
-    """Settings of SB3's PPO for any environment."""
-
-    total_steps: int = setting(1_000_000, "environment steps in total, over which the learning rate falls to 0")
-    validation_interval: int = setting(100_000, "steps between validations")
-    validation_episodes: int = setting(200, "episodes per validation")
-    n_stack: int = setting(1, "how many observations the agent is given, the newest included")
-    hidden: tuple[int, ...] = setting((64, 64), "widths of the hidden layers of actor and critic")
-    n_envs: int = setting(64, "environments that run in parallel")
-    n_steps: int = setting(200, "steps of each of them per iteration")
-    batch_size: int = setting(3_200, "transitions per gradient step")
-    epochs: int = setting(4, "how often every transition is learned from")
-    learning_rate: float = setting(1e-3, "learning rate of Adam at the start")
-    gamma: float = setting(0.999, "discount in training; certificates are about the undiscounted return")
-    trace: float = setting(0.97, "lambda of the generalized advantages")
-    entropy: float = setting(0.05, "weight of the entropy bonus")
-    clean_critic: bool = setting(True, "whether the critic sees the clean observation and the time left")
-
-    def with_memory(self, memory: str) -> Sb3PpoSettings:
-        """Return the settings for an agent with this memory, which can only be a stack of frames."""
-        return replace(self, n_stack=stack_size(memory, "frames=K"))
-
-
-DISCRETE = Sb3PpoSettings()
-# Continuous control takes many more gradient steps than CartPole, with new samples in between: with 64 environments
-# times 200 steps HalfCheetah learns nothing in 200,000 steps. An entropy bonus would widen the actions without end.
-CONTINUOUS = replace(
-    DISCRETE,
-    n_envs=16,
-    n_steps=256,
-    batch_size=256,
-    epochs=10,
-    learning_rate=5e-4,
+# For environments that step one by one.
+ANY_ENV = PpoSettings(
+    total_steps=3_000_000,
+    validations=10,
+    validation_episodes=2_000,
+    patience=5,
+    memory="gru",
+    n_envs=32,
+    n_steps=128,
+    sequence=16,
+    epochs=8,
+    minibatches=8,
+    learning_rate=7e-4,
     gamma=0.99,
     trace=0.95,
-    entropy=0.0,
+    entropy=0.01,
+    log_std=0.0,
 )
 
 
-def default_sb3_settings(task: Task) -> Sb3PpoSettings:
-    """Return the settings for the kind of actions that a task takes; long episodes are validated on less often."""
-    settings = CONTINUOUS if task.spaces.n_actions is None else DISCRETE
-    # Validation runs at most half as many steps as training.
-    rare = 2 * settings.validation_episodes * task.scoring.max_steps
-    return replace(settings, validation_interval=max(settings.validation_interval, rare))
+MINUTES_OF_ENV = 10.0  # unless steps or another time are asked for
+
+
+def settings_of_env(task: Task) -> PpoSettings:
+    """Return the settings for an environment by what it says of itself: its actions, and how long its episodes are."""
+    if task.spaces.n_actions is None:
+        return replace(ANY_ENV, entropy=0.0)
+    return ANY_ENV
 
 
 def stack_size(memory: str, allowed: str) -> int:

@@ -1,0 +1,256 @@
+"""What ``surefoot train`` makes in minutes, against public agents at the same sigma.
+
+    python -m bench.public_agents --public DIR             # train and certify; DIR holds agents of RL Baselines3 Zoo
+    python -m bench.public_agents --public DIR --time 5m --jobs 16 --episodes 2000 --out DIR
+    python -m bench.public_agents --write                  # put the table into docs/training.md
+
+Sigma is where the public agent loses about a tenth of its return. Every agent is trained with the defaults, in one
+process with one thread: from scratch, and from the public agent (``--init-from``). Of the two the one with the higher
+value in its own validation is certified, with episodes of its own, next to the public one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from study.agents_table import put
+from study.tables import Table, certified
+from surefoot.agents.files import load_card
+from surefoot.api.setup import resolve_agent
+from surefoot.cli.options import parse_minutes
+from surefoot.episodes import Episodes
+from surefoot.files import read_json, write_json
+from surefoot.noise import Noise
+from surefoot.play.environments import make_task
+from surefoot.play.loop import play_block
+from surefoot.play.plan import Plan
+from surefoot.play.task import Task
+from surefoot.play.workers import Processes
+from surefoot.proof.query import certify
+from surefoot.provenance import versions
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, PAGE = ROOT / "bench" / "results" / "public_agents.json", ROOT / "docs" / "training.md"
+
+
+class Landed(gymnasium.RewardWrapper[Any, Any, Any]):
+    """LunarLander's return as success: it pays exactly 100 for coming to rest."""
+
+    def reward(self, reward: Any) -> float:
+        """Return 1 for coming to rest, else 0."""
+        return float(reward == 100)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An environment, the sigma, and the agent to be better than: a folder of the public ones, or one of ours."""
+
+    env: str
+    sigma: float
+    public: str | None = None
+    clip: tuple[float, float] | None = None
+    landed: bool = False
+
+    @property
+    def options(self) -> list[str]:
+        """What ``surefoot train`` is told of the environment."""
+        named = ["--env", self.env, "--sigma", f"{self.sigma:g}", "--for-budget", f"{self.sigma:g}"]
+        if self.clip is None:
+            return named
+        low, high = self.clip
+        return [*named, "--wrapper", self._clip_wrapper, f"--reward-range={low:g},{high:g}"]
+
+    @property
+    def _clip_wrapper(self) -> str:
+        assert self.clip is not None
+        return f'ClipReward={{"min_reward": {self.clip[0]:g}, "max_reward": {self.clip[1]:g}}}'
+
+    def task(self) -> Task:
+        """Return what is certified."""
+        if self.landed:
+            return make_task(self.env, floor=0, ceiling=1, wrappers=[Landed])
+        if self.clip is not None:
+            return make_task(self.env, reward_range=self.clip, wrappers=[self._clip_wrapper])
+        return make_task(self.env)
+
+    def agent(self, folder: Path) -> str | None:
+        """Return the path or name of the agent to be better than."""
+        if self.public is None or "/" not in self.public:
+            return self.public
+        return str(folder / self.public)
+
+
+CASES = (
+    Case("CartPole-v1", 0.08, "ppo/CartPole-v1_1"),
+    Case("Acrobot-v1", 0.2, "ars/Acrobot-v1_1"),
+    Case("MountainCar-v0", 0.003, "dqn/MountainCar-v0_1"),
+    Case("Pendulum-v1", 0.12, "a2c/Pendulum-v1_1"),
+    Case("LunarLander-v3", 0.05, "ppo/LunarLander-v2_1", clip=(-100, 100), landed=True),
+    Case("LunarLanderContinuous-v3", 0.05, clip=(-100, 100), landed=True),
+    Case("BipedalWalker-v3", 0.006, "a2c/BipedalWalker-v3_1", clip=(-1, 1)),
+    Case("HalfCheetah-v5", 0.05, "HalfCheetah-v5-s0.2", clip=(-1, 10)),
+    Case("Hopper-v5", 0.007, "trpo/Hopper-v3_1", clip=(0, 10)),
+    Case("Walker2d-v5", 0.02, clip=(0, 10)),
+    Case("Swimmer-v5", 0.4, "ppo/Swimmer-v3_1", clip=(-1, 1)),
+)
+SCRATCH = "from scratch"
+STARTED = "from the public agent"
+
+
+def train_all(cases: Sequence[Case], public: Path, minutes: float, out: Path) -> dict[str, dict[str, Any]]:
+    """Train every agent at the same time, each with the command that is recorded; return what their cards say."""
+    running = {}
+    for case in cases:
+        starts = {SCRATCH: [], STARTED: ["--init-from", str(case.agent(public))]}
+        if case.public is None:
+            del starts[STARTED]
+        for start, more in starts.items():
+            folder = out / "agents" / f"{case.env}-{start.replace(' ', '-')}"
+            words = ["train", *case.options, *more, "--time", f"{minutes:g}m", "--quiet", "--out", str(folder)]
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            log = folder.with_suffix(".log").open("w")
+            one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+            process = subprocess.Popen(
+                [sys.executable, "-m", "surefoot", *words], stdout=log, stderr=log, env=one_thread
+            )
+            running[case.env, start] = (process, folder, shlex.join(["surefoot", *words]))
+    trained: dict[str, dict[str, Any]] = {}
+    for (env, start), (process, folder, command) in running.items():
+        if process.wait() != 0:
+            print(f"{env} {start} failed: {folder.with_suffix('.log').read_text()[-500:]}", flush=True)
+            continue
+        card = load_card(str(folder))["training"]
+        value = card.get("best_certified", card.get("best_validation"))
+        facts = {"folder": str(folder), "command": command, "validated": value, "steps": card["steps"]}
+        trained[f"{env} {start}"] = facts | {"seconds": card["seconds"]}
+        print(env, start, facts, flush=True)
+    return trained
+
+
+@dataclass(frozen=True)
+class Job:
+    """One block of one agent's episodes."""
+
+    key: str
+    plan: Plan
+    block: int
+
+
+def _run_job(jobs: Sequence[Job], index: int) -> Episodes:
+    job = jobs[index]
+    return play_block(job.plan, job.block)
+
+
+def certify_all(
+    cases: Sequence[Case], agents: dict[str, tuple[Case, str]], n_episodes: int, n_processes: int, found: dict[str, Any]
+) -> None:
+    """Certify agents by their keys, blocks of all of them in one pool; add what is certified to ``found``."""
+    tasks = {case.env: case.task() for case in cases}
+    jobs: list[Job] = []
+    for key, (case, agent) in agents.items():
+        task = tasks[case.env]
+        plan = Plan(
+            task=task,
+            policy=resolve_agent(agent, task),
+            noise=Noise.of(case.sigma),
+            n_episodes=n_episodes,
+            n_envs=min(32, task.blocks.n_envs),
+            episodes_per_env=1,
+        )
+        jobs += [Job(key, plan, block) for block in range(plan.n_blocks)]
+    # Long episodes first, so that no process is left alone with them.
+    jobs.sort(key=lambda job: -job.plan.task.scoring.max_steps)
+    blocks: dict[str, dict[int, Episodes]] = {}
+    for index, block in Processes(n_processes).map_unordered(_run_job, jobs, range(len(jobs))):  # type: ignore[arg-type]
+        job = jobs[index]
+        own = blocks.setdefault(job.key, {})
+        own[job.block] = block
+        if len(own) == job.plan.n_blocks:
+            case = agents[job.key][0]
+            found[job.key] = describe_episodes([own[number] for number in sorted(own)], case)
+            print(job.key, found[job.key], flush=True)
+
+
+def describe_episodes(blocks: Sequence[Episodes], case: Case) -> dict[str, Any]:
+    """Return mean and certified values of all episodes."""
+    first = blocks[0]
+    returns = np.concatenate([block.returns for block in blocks])
+    played = Episodes.from_returns(returns, sigma=first.sigma, floor=first.floor, ceiling=first.ceiling)
+    lower = certify(played, (0.0, case.sigma, 2 * case.sigma)).lower
+    error = float(returns.std() / np.sqrt(len(returns)))
+    return {"episodes": len(returns), "mean": float(returns.mean()), "error": error, "lower": lower.tolist()}
+
+
+def table(results: dict[str, Any]) -> str:
+    """Return the table of docs/training.md."""
+    rows = []
+    for case in CASES:
+        trained = {start: results["trained"].get(f"{case.env} {start}") for start in (SCRATCH, STARTED)}
+        for key, name in (("public", case.public or ""), (SCRATCH, SCRATCH), (STARTED, STARTED)):
+            measured = results["certified"].get(f"{case.env} {key}")
+            if measured is None:
+                continue
+            steps = ""
+            if key != "public":
+                steps = f"{trained[key]['steps'] / 1e6:.2f} million, {trained[key]['seconds']:.0f} s"
+            values = [certified(value, 2 if case.landed else 1) for value in measured["lower"]]
+            mean = f"{measured['mean']:.2f} ± {measured['error']:.2f}"
+            label = name if key != "public" else f"`{name}`"
+            rows.append([case.env, f"{case.sigma:g}", label, steps, mean, *values])
+    heads = ["environment", "sigma", "agent", "training", "mean, no attack", "B = 0", "B = sigma", "B = 2 sigma"]
+    return Table(heads, rows).markdown().rstrip("\n")
+
+
+def main() -> None:
+    """Train, certify, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--public", type=Path, help="folder with agents, as rl-trained-agents has them")
+    parser.add_argument("--time", type=parse_minutes, default=5.0, help="of every training (default: 5m)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes that certify (default: 2)")
+    parser.add_argument("--episodes", type=int, default=2_000, help="of every certificate (default: 2000)")
+    parser.add_argument("--only", nargs="*", help="environments (default: all)")
+    parser.add_argument("--all", action="store_true", help="certify every trained agent, not the better of two alone")
+    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "public-agents", help="for agents and results.json")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/training.md; nothing is run")
+    arguments = parser.parse_args()
+    if arguments.write:
+        put(PAGE, "public agents", table(read_json(RESULTS)))
+        return
+    began = time.monotonic()
+    cases = [case for case in CASES if arguments.only is None or case.env in arguments.only]
+    trained = train_all(cases, arguments.public, arguments.time, arguments.out)
+    results: dict[str, Any] = {"schema": 1, "trained": trained, "certified": {}, "versions": versions()}
+    write_json(arguments.out / "results.json", results)
+    print("trained after", round(time.monotonic() - began), "s", flush=True)
+    agents: dict[str, tuple[Case, str]] = {}
+    for case in cases:
+        keys = [key for key in (f"{case.env} {SCRATCH}", f"{case.env} {STARTED}") if key in trained]
+        if not arguments.all:
+            keys = sorted(keys, key=lambda key: trained[key]["validated"])[-1:]
+        for key in keys:
+            agents[key] = (case, trained[key]["folder"])
+        public = case.agent(arguments.public)
+        if public is not None:
+            agents[f"{case.env} public"] = (case, public)
+    try:
+        certify_all(cases, agents, arguments.episodes, arguments.jobs, results["certified"])
+    finally:
+        write_json(arguments.out / "results.json", results)
+        print(json.dumps(results["certified"]), "after", round(time.monotonic() - began), "s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
