@@ -26,8 +26,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from study.agents_table import put
-from study.tables import Table, certified
 from surefoot.agents.files import load_card
 from surefoot.api.setup import resolve_agent
 from surefoot.cli.options import parse_minutes
@@ -46,7 +44,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "bench" / "results" / "public_agents.json", ROOT / "docs" / "training.md"
 
 
-class Landed(gymnasium.RewardWrapper[Any, Any, Any]):
+class Landed(gymnasium.RewardWrapper[Any, Any]):
     """LunarLander's return as success: it pays exactly 100 for coming to rest."""
 
     def reward(self, reward: Any) -> float:
@@ -196,6 +194,9 @@ def describe_episodes(blocks: Sequence[Episodes], case: Case) -> dict[str, Any]:
 
 def table(results: dict[str, Any]) -> str:
     """Return the table of docs/training.md."""
+    # Not where agents are trained: they need matplotlib.
+    from study.tables import Table, certified
+
     rows = []
     for case in CASES:
         trained = {start: results["trained"].get(f"{case.env} {start}") for start in (SCRATCH, STARTED)}
@@ -227,6 +228,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put the table into docs/training.md; nothing is run")
     arguments = parser.parse_args()
     if arguments.write:
+        from study.agents_table import put
+
         put(PAGE, "public agents", table(read_json(RESULTS)))
         return
     began = time.monotonic()
