@@ -30,7 +30,7 @@ Arrays = dict[str, NDArray[np.float64]]
 
 def joined(before: dict[str, Any], old: Arrays, after: dict[str, Any], new: Arrays) -> tuple[dict[str, Any], Arrays]:
     """Return the files of both attacks as one; where both have a configuration, the longer run counts."""
-    for key in ("task", "agent", "agent_sha256", "sigma", "method", "draws", "seed"):
+    for key in ("task", "agent", "agent_sha256", "sigma", "method", "noise_samples", "seed"):
         if before[key] != after[key]:
             raise SystemExit(f"add_cells: {key} is {before[key]} there and {after[key]} in the new run; nothing added")
     budgets = sorted({*before["budgets"], *after["budgets"]})
@@ -41,7 +41,7 @@ def joined(before: dict[str, Any], old: Arrays, after: dict[str, Any], new: Arra
         if not there:
             raise SystemExit(f"add_cells: no configuration {name}, and a grid has no holes; nothing added")
         longest = max(there, key=lambda found: int(found[f"{name}.returns"].size))
-        arrays |= {f"{name}.{part}": longest[f"{name}.{part}"] for part in ("returns", "spent")}
+        arrays |= {f"{name}.{part}": longest[f"{name}.{part}"] for part in ("returns", "budget_used")}
 
     def table(value: Any) -> list[list[Any]]:
         return [[value(arrays, configuration_name(budget, margin)) for margin in margins] for budget in budgets]
@@ -49,12 +49,12 @@ def joined(before: dict[str, Any], old: Arrays, after: dict[str, Any], new: Arra
     mean = table(lambda found, name: float(found[f"{name}.returns"].mean()))
     sem = table(lambda found, name: float(found[f"{name}.returns"].std(ddof=1) / found[f"{name}.returns"].size ** 0.5))
     sizes = table(lambda found, name: int(found[f"{name}.returns"].size))
-    used = table(lambda found, name: float(found[f"{name}.spent"].mean()))
+    used = table(lambda found, name: float(found[f"{name}.budget_used"].mean()))
     worst = [int(np.argmin(row)) for row in mean]
     result = {
         **before,
-        "episodes": min(min(row) for row in sizes),
-        "episodes_of_cells": sizes,
+        "n_episodes": min(min(row) for row in sizes),
+        "n_episodes_of_cells": sizes,
         "budgets": budgets,
         "lambdas": margins,
         "mean": mean,
@@ -62,12 +62,14 @@ def joined(before: dict[str, Any], old: Arrays, after: dict[str, Any], new: Arra
         "curve": [row[best] for row, best in zip(mean, worst, strict=True)],
         "curve_sem": [row[best] for row, best in zip(sem, worst, strict=True)],
         "curve_lambda": [margins[best] for best in worst],
-        "largest_spent": max(float(found.max()) for name, found in arrays.items() if name.endswith(".spent")),
-        "mean_spent": used,
+        "largest_budget_used": max(
+            float(found.max()) for name, found in arrays.items() if name.endswith(".budget_used")
+        ),
+        "mean_budget_used": used,
         "did_not_attack": [
             [budget > 0 and one < IDLE_SHARE * budget for one in row] for budget, row in zip(budgets, used, strict=True)
         ],
-        "spending": [
+        "budget_used_per_step": [
             _spending(budget, margins[best], arrays, (after, new), (before, old))
             for budget, best in zip(budgets, worst, strict=True)
         ],
@@ -84,7 +86,7 @@ def _spending(
         if budget in facts["budgets"] and name in found and np.array_equal(found[name], arrays[name]):
             place = facts["budgets"].index(budget)
             if facts["curve_lambda"][place] == margin:
-                shown: list[float] = facts["spending"][place]
+                shown: list[float] = facts["budget_used_per_step"][place]
                 return shown
     return None
 
@@ -101,7 +103,7 @@ def add(task: str, sigma: float, arguments: argparse.Namespace) -> None:
         assert record.budget_used is not None
         if record.metadata["agent_sha256"] != attack.base.policy.sha256:
             raise SystemExit(f"add_cells: {name} was run with other weights; nothing added")
-        new |= {f"{name}.returns": record.returns, f"{name}.spent": record.budget_used}
+        new |= {f"{name}.returns": record.returns, f"{name}.budget_used": record.budget_used}
     path = arguments.out / "attacks" / f"{attack.base.policy.name}-{arguments.method}"
     there, arrays = path.with_name(f"{path.name}.json"), path.with_name(f"{path.name}.npz")
     result, joint = joined(read_json(there), read_arrays(arrays), summary(attack, records), new)

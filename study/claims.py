@@ -89,7 +89,7 @@ def non_vacuous(study: Study, task: str) -> Finding:
     at: dict[str, list[str]] = {"yes": [], "no": []}
     for budget, mean, error in zip(bare["budgets"], bare["curve"], bare["curve_sem"], strict=True):
         best, agent = max(((study.certificate(one).at(budget).lower, one) for one in agents), key=lambda pair: pair[0])
-        at["yes" if best > mean + doubt(error, bare["episodes"], task) else "no"].append(f"{budget:g}")
+        at["yes" if best > mean + doubt(error, bare["n_episodes"], task) else "no"].append(f"{budget:g}")
         columns.append((certified(best, digits), f"{agent.sigma:g}", measured(mean, error, digits)))
     names = ("certified lower bound", "of the agent with sigma", UNDER_ATTACK)
     table = by_budget(
@@ -200,7 +200,7 @@ def full_pong_vacuous(study: Study, _task: str) -> Finding:
     held: dict[str, set[str]] = {}
     for agent in agents:
         for way in ways(study, agent.sigma):
-            room = [doubt(error, bare["episodes"], FULL) for error in bare["curve_sem"]]
+            room = [doubt(error, bare["n_episodes"], FULL) for error in bare["curve_sem"]]
             limits = np.array(bare["curve"]) + np.array(room)
             better = [f"{budget:g}" for budget in np.array(bare["budgets"])[way.lower(bare["budgets"]) > limits]]
             held.setdefault(way.name, set()).update(better)

@@ -24,7 +24,7 @@ from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.report.sentences import IDLE_SHARE
 
 ENTRIES = DATA.parents[1] / "records"
-NAME, STATED = "entry.json", ("by", "source", "license", "remembers")
+NAME, STATED = "entry.json", ("by", "source", "license", "memory")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _attacked(attacks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, flo
 def used_budget(attack: Mapping[str, Any]) -> list[bool]:
     """Return whether an attack used its budgets where its mean is the lowest; otherwise that is a mean without one."""
     places = [attack["lambdas"].index(lambda_) for lambda_ in attack["curve_lambda"]]
-    used = [spent[place] for spent, place in zip(attack["mean_spent"], places, strict=True)]
+    used = [spent[place] for spent, place in zip(attack["mean_budget_used"], places, strict=True)]
     return [share >= IDLE_SHARE * budget for share, budget in zip(used, attack["budgets"], strict=True)]
 
 
@@ -146,7 +146,7 @@ def row(entry: Entry, budgets: Sequence[float]) -> dict[str, Any]:
         **{key: entry.stated[key] for key in STATED},
         **{key: made.metadata[key] for key in ("agent", "agent_sha256", "task")},
         "sigma": made.sigma,
-        "episodes": made.n_episodes,
+        "n_episodes": made.n_episodes,
         "device": device,
         "mean": made.estimate,
         "sem": made.estimate_sem,
@@ -165,7 +165,7 @@ def write_own(
     folder.mkdir(parents=True, exist_ok=True)
     certificate.save(folder)
     record.save(folder / "episodes.npz")
-    stated = {"by": "Surefoot", "source": f"zoo/{agent.name}.npz", "license": "MIT", "remembers": remembers}
+    stated = {"by": "Surefoot", "source": f"zoo/{agent.name}.npz", "license": "MIT", "memory": remembers}
     write_json(folder / NAME, {"schema": 1, **stated, "agent": None})
     for path in attacks:
         write_json(folder / f"attack-{path.stem.removeprefix(f'{agent.name}-')}.json", read_json(path))

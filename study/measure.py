@@ -69,7 +69,7 @@ def play_episodes(agent: Agent, episodes: int, place: Place, block: Block | None
         "agent_sha256": agent.sha256,
         "sigma": agent.sigma,
         "seed": SEED,
-        "episodes": episodes,
+        "n_episodes": episodes,
         "record_sha256": record.sha256,
         "command": _command(agent, episodes, place.device, block),
         "seconds": round(took, 3) if whole else _seconds_before(place, agent, record.sha256),
@@ -120,7 +120,7 @@ def attack_agent(agent: Agent, size: AttackSize, place: Place, method: str = "pa
     for cell, record in records.items():
         assert record.budget_used is not None
         name = configuration_name(*cell)
-        arrays |= {f"{name}.returns": record.returns, f"{name}.spent": record.budget_used}
+        arrays |= {f"{name}.returns": record.returns, f"{name}.budget_used": record.budget_used}
     path = place.data / "attacks" / f"{agent.name}-{method}"
     result = summary(attack, records)
     write_arrays(path.with_name(f"{path.name}.npz"), arrays)
@@ -159,8 +159,8 @@ def time_attacks(agent: Agent, size: AttackSize, episodes: int, device: str) -> 
                 "sigma": agent.sigma,
                 "budget": budget,
                 "lambda": size.lambdas[0],
-                "draws": size.draws if agent.sigma > 0 else None,
-                "episodes": episodes,
+                "noise_samples": size.draws if agent.sigma > 0 else None,
+                "n_episodes": episodes,
                 "seconds": round(clock() - began, 3),
                 "workers": 1,
                 "device": device,
@@ -180,7 +180,7 @@ def time_episodes(agent: Agent, episodes: int, device: str) -> dict[str, Any]:
         "agent": agent.name,
         "agent_sha256": agent.sha256,
         "sigma": agent.sigma,
-        "episodes": episodes,
+        "n_episodes": episodes,
         "seconds": round(clock() - began, 3),
         "workers": 1,
         "device": device,

@@ -25,8 +25,8 @@ DATA = Path(__file__).resolve().parent / "data"  # the committed numbers
 CONFIDENCE = 0.95
 POINTS = 41  # of a drawn curve
 # What each kind of file must say.
-PLAYED = ("seconds", "episodes", "workers", "device")
-ATTACKED = ("agent_sha256", "episodes", "budgets", "lambdas", "mean", "sem", "curve", "curve_sem", "curve_lambda")
+PLAYED = ("seconds", "n_episodes", "workers", "device")
+ATTACKED = ("agent_sha256", "n_episodes", "budgets", "lambdas", "mean", "sem", "curve", "curve_sem", "curve_lambda")
 TRAINED = ("curve", "seconds", "device")
 
 
@@ -135,7 +135,8 @@ class Study:
             sigma=record.sigma,
             floor=record.floor,
             ceiling=record.ceiling,
-            method=record.metadata.get("method"),
+            task=record.metadata.get("task"),
+            binary=record.metadata.get("binary"),
         )
         return self._certified(("most", agent.name, method), perfect, agent.task)
 
@@ -224,8 +225,8 @@ def grid_of(task: str) -> NDArray[np.float64]:
 
 def cell_sizes(attack: Mapping[str, Any]) -> list[list[int]]:
     """Return how many episodes each configuration of an attack has, a row for each budget."""
-    found: list[list[int]] = attack.get("episodes_of_cells") or [
-        [attack["episodes"]] * len(row) for row in attack["mean"]
+    found: list[list[int]] = attack.get("n_episodes_of_cells") or [
+        [attack["n_episodes"]] * len(row) for row in attack["mean"]
     ]
     return found
 

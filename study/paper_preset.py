@@ -38,7 +38,7 @@ EPISODES = 200  # of every budget and lambda
 CERTIFIED = 10_000  # episodes of a certificate
 TASKS, CAR = ("cartpole-5", "cartpole-1"), "mountain-car"
 TRAINING = ("preset", "seed", "command", "steps", "seconds", "device", "best_validation")
-KEPT = ("budgets", "lambdas", "episodes", "mean", "sem", "curve", "curve_sem", "curve_lambda", "mean_spent")
+KEPT = ("budgets", "lambdas", "n_episodes", "mean", "sem", "curve", "curve_sem", "curve_lambda", "mean_budget_used")
 
 
 def measure(agent: str) -> str:
@@ -78,7 +78,7 @@ def _certificate(agent: Agent) -> dict[str, Any]:
     mean, error = mean_of(record.returns)
     return {
         "method": made.method,
-        "episodes": CERTIFIED,
+        "n_episodes": CERTIFIED,
         "mean": mean,
         "sem": error,
         "budgets": [float(budget) for budget in made.budgets],

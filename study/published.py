@@ -47,7 +47,5 @@ def published_records(folder: Path) -> dict[float, Episodes]:
         if returns.size == 0:
             raise InputError(f"{path} holds no returns for sigma {sigma}")
         drawn = np.random.default_rng(0).permutation(returns)
-        found[float(sigma)] = Episodes.from_returns(
-            drawn, sigma=float(sigma), floor=0, ceiling=200, method="per-threshold"
-        )
+        found[float(sigma)] = Episodes.from_returns(drawn, sigma=float(sigma), floor=0, ceiling=200)
     return found

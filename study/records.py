@@ -134,7 +134,7 @@ def verify_entries(blocks: int | None = None) -> None:
 
 def _memory(agent: Agent) -> str:
     layout = agent.card["layout"]
-    return layout["kind"].upper() if layout["kind"] in {"gru", "lstm"} else _frames(layout["frames"])
+    return layout["kind"].upper() if layout["kind"] in {"gru", "lstm"} else _frames(layout["n_stack"])
 
 
 def _certified(agent: Agent, record: Episodes, paper_style: bool, rivals: int) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _certified(agent: Agent, record: Episodes, paper_style: bool, rivals: int) -
         "memory": _memory(agent),
         "paper_style": paper_style,
         "training": {key: training[key] for key in ("preset", "steps", "seconds", "device")} | begun,
-        "episodes": len(record),
+        "n_episodes": len(record),
         "mean": float(record.returns.mean()),
         "sem": float(record.returns.std(ddof=1) / len(record) ** 0.5),
         "budgets": list(budgets),
@@ -197,7 +197,7 @@ def _attacked(agent: Agent, method: str, rows: list[dict[str, Any]]) -> Iterator
             "agent": agent.name,
             "method": method,
             "budget": budget,
-            "episodes": found["episodes"],
+            "n_episodes": found["n_episodes"],
             "mean": found["curve"][place],
             "sem": found["curve_sem"][place],
             "bound": bound,

@@ -45,7 +45,7 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
 
 def curves(found: Mapping[str, Any]) -> list[tuple[str, list[float], list[float]]]:
     """Return the drawn lines: label, budgets, certified values."""
-    rows = [row for row in found["agents"] if row["task"].startswith("cartpole") and row["episodes"] == USUAL]
+    rows = [row for row in found["agents"] if row["task"].startswith("cartpole") and row["n_episodes"] == USUAL]
     groups = {
         "ours with memory (GRU)": [row for row in rows if row["memory"] == "GRU"],
         "ours, five frames": [row for row in rows if row["memory"] == "5 frames" and not row["paper_style"]],

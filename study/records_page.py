@@ -52,7 +52,7 @@ def results(found: Row) -> str:
         task = TASKS[GAMES[game][0]]
         scoring, digits = task.scoring, digits_of(task.scoring.ceiling)
         rows = of_game(found, game)
-        usual = [row for row in rows if row["episodes"] == USUAL] or rows
+        usual = [row for row in rows if row["n_episodes"] == USUAL] or rows
         own = max(usual, key=lambda row: _at(row, budgets[1]))
         shown = [f"**{certified(_at(own, budget), digits)}** at {budget:g}" for budget in budgets]
         others = [_published(found, game, budget, digits) for budget in budgets]
@@ -98,12 +98,12 @@ def of_game(found: Row, game: str, **wanted: Any) -> list[Row]:
 def _best(found: Row, game: str) -> Table:
     """Return the best of all, next to everything that it should be compared with."""
     task, rows = GAMES[game][0], of_game(found, game)
-    usual = [row for row in rows if row["episodes"] == USUAL] or rows
+    usual = [row for row in rows if row["n_episodes"] == USUAL] or rows
     scoring, digits = TASKS[task].scoring, digits_of(TASKS[task].scoring.ceiling)
     top = best(usual, "auto")
     lines = [_line("**best certified**, {n} episodes each", top, digits, usual, bold=True), _who(top)]
-    for n in sorted({row["episodes"] for row in rows if row["episodes"] > USUAL}):
-        more = best([row for row in rows if row["episodes"] == n], "auto")
+    for n in sorted({row["n_episodes"] for row in rows if row["n_episodes"] > USUAL}):
+        more = best([row for row in rows if row["n_episodes"] == n], "auto")
         lines += [_line("**best certified**, {n} episodes each", more, digits, [more[0][1]], bold=True), _who(more)]
     everyone = f"all {usual[0]['rivals']} agents simultaneously, {{n}} episodes each"
     lines.append(_line(everyone, best(usual, "paid"), digits, usual))
@@ -123,7 +123,7 @@ def _best(found: Row, game: str) -> Table:
 def _like(found: Row, task: str) -> Table:
     """Return agents of one memory by the paper's method, and ours by the default one too."""
     rows = [row for row in found["agents"] if row["memory"] == LIKE[task] and row["task"] == task]
-    usual = [row for row in rows if row["episodes"] == USUAL]
+    usual = [row for row in rows if row["n_episodes"] == USUAL]
     digits = digits_of(TASKS[task].scoring.ceiling)
     lines = []
     for name, key in (("`auto`", "auto"), ("the paper's method", "paper")):
@@ -137,7 +137,7 @@ def _like(found: Row, task: str) -> Table:
 
 def polished(found: Row) -> str:
     """Return the table of the training page: agents before and after their last layer was searched."""
-    usual = {row["agent"]: row for row in found["agents"] if row["episodes"] == USUAL}
+    usual = {row["agent"]: row for row in found["agents"] if row["n_episodes"] == USUAL}
     pairs = [(usual[row["training"]["init_from"]], row) for row in usual.values() if "init_from" in row["training"]]
     heads = ["agent", "begun with", "mean before", "after", *(f"B = {budget:g}" for budget in CARTPOLE)]
     return Table(heads, [_change(before, after) for before, after in pairs], left=2).markdown()
@@ -162,15 +162,15 @@ def _board(found: Row, game: str) -> Table:
             measured(row["mean"], row["sem"], digits + 1),
             *_strongest(row, digits),
             f"{row['sigma']:g}",
-            row["remembers"],
-            f"{row['episodes']:,}",
+            row["memory"],
+            f"{row['n_episodes']:,}",
             row["by"],
             f"[{row['license']}, `{row['agent_sha256'][:8]}`](../records/{row['name']}/entry.json)",
         ]
         for row in rows
     ]
     heads = ["agent", *_heads(GAMES[game][0]), "mean, no attack", "strongest attack so far", "gap", "sigma"]
-    return Table([*heads, "remembers", "episodes", "by", "license, weights"], lines)
+    return Table([*heads, "memory", "episodes", "by", "license, weights"], lines)
 
 
 def _strongest(row: Row, digits: int) -> tuple[str, str]:
@@ -198,7 +198,7 @@ def _attacks(found: Row) -> Table:
 
 
 def _with_episodes(found: Row, method: str) -> str:
-    sizes = sorted({row["episodes"] for row in found["attacks"] if row["method"] == method})
+    sizes = sorted({row["n_episodes"] for row in found["attacks"] if row["method"] == method})
     return f"`{method}` ({' or '.join(f'{size:,}' for size in sizes)})"
 
 
@@ -221,7 +221,7 @@ def _line(
     name: str, values: Sequence[tuple[float, Row]], digits: int, rows: Sequence[Row], *, bold: bool = False
 ) -> list[str]:
     mark = "**" if bold else ""
-    sizes = sorted({row["episodes"] for row in rows})
+    sizes = sorted({row["n_episodes"] for row in rows})
     counted = name.replace("{n}", " or ".join(f"{size:,}" for size in sizes))
     return [counted, *(f"{mark}{certified(value, digits)}{mark}" for value, _ in values)]
 

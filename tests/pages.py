@@ -40,9 +40,15 @@ def certified(
     write_json(folder / "certificate.json", made)
     record.save(folder / "episodes.npz")
     write_json(folder / "setup.json", {"schema": 1, **record.setup, "environment": "CartPole-v1"})
-    blind = {"mean": 40.815, "sem": 0.043, "episodes": 100_000, "what": "actions 1 and 0 in turn", "command": "blind"}
+    blind = {
+        "mean": 40.815,
+        "sem": 0.043,
+        "n_episodes": 100_000,
+        "what": "actions 1 and 0 in turn",
+        "command": "baseline",
+    }
     facts = {"schema": 1, "versions": {"surefoot": "0.1.0"}, "command": "surefoot certify cartpole-5 --sigma 0.2"}
-    write_json(folder / "run.json", {**facts, "step": ask["threshold_spacing"], "blind": blind, "replay": None})
+    write_json(folder / "run.json", {**facts, "step": ask["threshold_spacing"], "baseline": blind, "replay": None})
     return made
 
 
@@ -58,11 +64,11 @@ def attacked(
     budgets = [0.4, 1.0]
     spending = [[0.05, 0.03, 0.0, 0.01], [0.4, 0.2, 0.1, 0.0]]
     result = {
-        "schema": 1, **about(agent), "sigma": sigma, "method": "paper", "draws": 16, "episodes": 100,
+        "schema": 1, **about(agent), "sigma": sigma, "method": "paper", "noise_samples": 16, "n_episodes": 100,
         "budgets": budgets,
         "lambdas": [0.0, 0.5], "mean": [[mean, mean + 1] for mean in means], "sem": [[1.5, 1.5], [2.25, 2.0]],
-        "curve": list(means), "curve_sem": [1.5, 2.25], "curve_lambda": [0.0, 0.5], "largest_spent": 1.0,
-        "mean_spent": [[0.3, 0.3], [0.8, 0.8]], "spending": spending,
+        "curve": list(means), "curve_sem": [1.5, 2.25], "curve_lambda": [0.0, 0.5], "largest_budget_used": 1.0,
+        "mean_budget_used": [[0.3, 0.3], [0.8, 0.8]], "budget_used_per_step": spending,
     }  # fmt: skip
     write_json(folder / "attack.json", result)
     write_json(folder / "run.json", {"schema": 1, "versions": {}, "command": "surefoot attack cartpole-5"})
@@ -90,7 +96,7 @@ def replayed(folder: Path, shape: tuple[int, ...] = (4,), environment: str = "Ca
     for name, length in (("quiet", steps), ("attacked", steps // 2)):
         arrays[f"{name}_actions"] = np.array([-1, *([1, 0] * length)][:length], dtype=np.int32)
         arrays[f"{name}_spent"] = np.linspace(0, 0.2, length)
-    facts = {"schema": 1, "environment": environment, "sigma": SIGMA, "budget": 0.2, "agent": "a", "limit": 200}
+    facts = {"schema": 1, "environment": environment, "sigma": SIGMA, "budget": 0.2, "agent": "a", "max_steps": 200}
     header = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
     write_arrays(folder / "replay.npz", {"header": header, **arrays})
 

@@ -68,7 +68,7 @@ def write_episodes(folder, agent, returns):
         agent_sha256=agent.sha256,
     )
     record.save(folder / "episodes" / f"{agent.name}.npz")
-    facts = {"seconds": 4.0, "episodes": len(record), "workers": 2, "device": "cpu", "record_sha256": record.sha256}
+    facts = {"seconds": 4.0, "n_episodes": len(record), "workers": 2, "device": "cpu", "record_sha256": record.sha256}
     write_json(folder / "episodes" / f"{agent.name}.json", facts)
 
 
@@ -81,7 +81,7 @@ def write_attack(folder, agent, share):
     grid = [[low, low + spread] for _ in budgets]
     content = {
         "agent_sha256": agent.sha256,
-        "episodes": 100,
+        "n_episodes": 100,
         "budgets": budgets,
         "lambdas": lambdas,
         "mean": grid,
@@ -89,7 +89,7 @@ def write_attack(folder, agent, share):
         "curve": [low] * 2,
         "curve_sem": [spread / 2] * 2,
         "curve_lambda": [0.1] * 2,
-        "mean_spent": [[budget] * 2 for budget in budgets],
+        "mean_budget_used": [[budget] * 2 for budget in budgets],
     }
     write_json(folder / "attacks" / f"{agent.name}-paper.json", content)
 
@@ -104,7 +104,7 @@ def write_times(folder, agents):
             "sigma": agent.sigma,
             "budget": budget,
             "lambda": 0.1 if agent.sigma > 0 else 0.0,
-            "episodes": 10,
+            "n_episodes": 10,
             "seconds": 5.0,
             "workers": 1,
             "device": "cpu",

@@ -49,7 +49,7 @@ def test_cut_and_joined_it_is_the_same():
 
 
 def test_the_processors_of_blocks_are_kept_and_are_no_part_of_the_hash(tmp_path):
-    blocks = [replace(made(block=2)[at : at + 2], processors=((kind, 1),)) for at, kind in ((0, "A"), (2, "B"))]
+    blocks = [replace(made(block_size=2)[at : at + 2], processors=((kind, 1),)) for at, kind in ((0, "A"), (2, "B"))]
     record = Episodes.concat([*blocks, blocks[1]])
     assert record.processors == (("A", 1), ("B", 2))
     record.save(tmp_path / "e.npz")
@@ -59,12 +59,12 @@ def test_the_processors_of_blocks_are_kept_and_are_no_part_of_the_hash(tmp_path)
     assert again.sha256 == record.sha256 == replace(record, processors=()).sha256
     assert [again[at : at + 2].processors for at in (0, 2, 4)] == [(("A", 1),), (("B", 1),), (("B", 1),)]
     assert again[0:4].processors == (("A", 1), ("B", 1))
-    assert again[1:3].processors == Episodes.concat([*blocks, made(block=2)]).processors == ()
+    assert again[1:3].processors == Episodes.concat([*blocks, made(block_size=2)]).processors == ()
 
 
 @pytest.mark.parametrize("wrong", [(("A", 1),), (("A", 3),), (("A", 10**12),), (("A", 0), ("B", 2))])
 def test_processors_of_other_blocks_are_refused(tmp_path, wrong):
-    replace(made(block=2), processors=wrong).save(tmp_path / "e.npz")
+    replace(made(block_size=2), processors=wrong).save(tmp_path / "e.npz")
     with pytest.raises(InputError, match="the processors must be those of all 2 blocks"):
         Episodes.load(tmp_path / "e.npz")
 
@@ -87,7 +87,7 @@ def test_saved_and_loaded_it_is_the_same(tmp_path, lengths, spent, ceiling):
 
 
 def test_attacked_play_is_known_by_its_adversary():
-    assert made(adversary={"name": "x"}).attacked
+    assert made(attacker={"name": "x"}).attacked
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_file_without_returns_is_refused(tmp_path):
         Episodes.load(tmp_path / "e.npz")
 
 
-STEPS = {**GOOD, "block": 2, "limit": 3, "rewards": [0.0, 1.0], "ceiling": 3.0}
+STEPS = {**GOOD, "block_size": 2, "max_steps": 3, "reward_range": [0.0, 1.0], "ceiling": 3.0}
 GAINS = np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
 
 
@@ -205,20 +205,24 @@ GAINS = np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
         ({}, {"lengths": np.array([1, 2, 3], dtype=np.int32)}, "lengths must be int64, got int32"),
         ({}, {"lengths": np.array([1, 2, 4])}, "lengths must be from 1 to 3"),
         ({}, {"lengths": np.array([1, 0, 3])}, "lengths must be from 1 to 3"),
-        ({}, {"spent": np.array([0.1, -0.1, 0.0])}, "spent must be finite numbers >= 0"),
-        ({}, {"spent": np.array([0.1, np.nan, 0.0])}, "spent must be finite numbers >= 0"),
-        ({}, {"spending": np.zeros(4)}, r"spending must have the shape \(3,\), got \(4,\)"),
-        ({}, {"gains": np.vstack([GAINS, GAINS])}, r"gains must have the shape \(2, 3\), got \(4, 3\)"),
-        ({}, {"gains": GAINS[:, :2].copy()}, r"gains must have the shape \(2, 3\), got \(2, 2\)"),
-        ({}, {"gains": GAINS + np.inf}, "gains must be finite"),
-        ({"rewards": None}, {}, "gains need the block, limit and rewards of the setup"),
-        ({"block": 0}, {}, "gains need the block, limit and rewards of the setup"),
-        ({}, {"gains": GAINS + np.array([[0.0, 0.0, 2.5], [0.0, 0.0, 0.0]])}, "gains are outside of what 2 rewards"),
+        ({}, {"budget_used": np.array([0.1, -0.1, 0.0])}, "budget_used must be finite numbers >= 0"),
+        ({}, {"budget_used": np.array([0.1, np.nan, 0.0])}, "budget_used must be finite numbers >= 0"),
+        ({}, {"budget_used_per_step": np.zeros(4)}, r"budget_used_per_step must have the shape \(3,\), got \(4,\)"),
+        ({}, {"reward_sums": np.vstack([GAINS, GAINS])}, r"reward_sums must have the shape \(2, 3\), got \(4, 3\)"),
+        ({}, {"reward_sums": GAINS[:, :2].copy()}, r"reward_sums must have the shape \(2, 3\), got \(2, 2\)"),
+        ({}, {"reward_sums": GAINS + np.inf}, "reward_sums must be finite"),
+        ({"reward_range": None}, {}, "reward_sums, which need block_size"),
+        ({"block_size": 0}, {}, "reward_sums, which need block_size"),
+        (
+            {},
+            {"reward_sums": GAINS + np.array([[0.0, 0.0, 2.5], [0.0, 0.0, 0.0]])},
+            "reward_sums are outside of what 2 rewards",
+        ),
         ({}, {"bonus": np.zeros(3)}, "unknown arrays: bonus"),
     ],
 )
 def test_every_array_has_a_declared_shape_type_and_range(tmp_path, header, arrays, match):
-    good = {"returns": np.array([2.0, 1.0, 3.0]), "lengths": np.array([2, 1, 3]), "gains": GAINS}
+    good = {"returns": np.array([2.0, 1.0, 3.0]), "lengths": np.array([2, 1, 3]), "reward_sums": GAINS}
     untrusted(tmp_path / "good.npz", STEPS, **good)
     assert len(Episodes.load(tmp_path / "good.npz")) == 3
     untrusted(tmp_path / "e.npz", {**STEPS, **header}, **{**good, **arrays})
@@ -228,16 +232,16 @@ def test_every_array_has_a_declared_shape_type_and_range(tmp_path, header, array
 
 @pytest.mark.parametrize("count", [3, 5, 8])
 def test_a_record_with_more_or_fewer_episodes_than_planned_is_not_complete(count):
-    planned = Episodes.from_returns(np.arange(4.0), sigma=0.2, floor=0, ceiling=10, planned=4)
+    planned = Episodes.from_returns(np.arange(4.0), sigma=0.2, floor=0, ceiling=10, n_planned=4)
     planned.check_complete()
-    other = Episodes.from_returns(np.resize(np.arange(4.0), count), sigma=0.2, floor=0, ceiling=10, planned=4)
+    other = Episodes.from_returns(np.resize(np.arange(4.0), count), sigma=0.2, floor=0, ceiling=10, n_planned=4)
     with pytest.raises(InputError, match=f"the record has {count} of 4 planned episodes"):
         other.check_complete()
 
 
 def test_a_record_joined_with_itself_is_not_certified():
     """Every episode counted twice would look like twice as much evidence."""
-    planned = Episodes.from_returns(np.arange(40.0), sigma=0.2, floor=0, ceiling=40, planned=40)
+    planned = Episodes.from_returns(np.arange(40.0), sigma=0.2, floor=0, ceiling=40, n_planned=40)
     certify(planned, [0.1])
     with pytest.raises(InputError, match="the record has 80 of 40 planned episodes"):
         certify(Episodes.concat([planned, planned]), [0.1])

@@ -38,7 +38,7 @@ def test_each_is_short(path):
 def test_each_certificate_is_one(name, capsys):
     """With the numbers that are printed: another size may select another method, which answers other questions."""
     certificate = example(name).main()
-    assert certificate.n_episodes == inspect.signature(example(name).main).parameters["episodes"].default
+    assert certificate.n_episodes == inspect.signature(example(name).main).parameters["n_episodes"].default
     assert list(certificate.lower) == sorted(certificate.lower, reverse=True)
     assert certificate.floor <= certificate.lower[-1] <= certificate.lower[0] <= certificate.estimate
     assert "at least" in capsys.readouterr().out

@@ -338,7 +338,7 @@ def test_a_short_fast_training_on_a_gpu(tmp_path):
 def tiny_student(**changes):
     from zoo.training.student import STUDENT
 
-    tiny = {"slots": 8, "buffer_size": 4_000, "learning_starts": 200, "batch_size": 16, "validation_episodes": 4}
+    tiny = {"n_envs": 8, "buffer_size": 4_000, "learning_starts": 200, "batch_size": 16, "validation_episodes": 4}
     return dataclasses.replace(STUDENT["freeway"], **{**tiny, **changes})
 
 

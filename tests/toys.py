@@ -175,7 +175,8 @@ def toy_task(
 ) -> Task:
     facts = {"max_steps": 1_000, "floor": 0.0, "ceiling": 1.0, **more}
     rest = {name: facts.pop(name) for name in ("n_envs", "episodes_per_env") if name in facts}
-    name, method, n_stack = (facts.pop(*pair) for pair in (("name", "toy"), ("method", "binary"), ("n_stack", 1)))
+    name = facts.pop("name", "toy")
+    n_stack = facts.pop("n_stack", 1)
     game = partial(Timed, draw=draw, pay=pay, clean=clean, done_check_interval=done_check_interval)
     return Task(
         name=name,
@@ -184,7 +185,7 @@ def toy_task(
         scoring=Scoring(**facts),
         backend=tensors(game, lambda: None),
         blocks=Blocks(**rest),
-        paper=PaperSetup(method=method),
+        paper=PaperSetup(),
     )
 
 

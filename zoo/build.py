@@ -97,7 +97,7 @@ def run_selection(folder: Path, card: dict[str, Any], episodes: int, device: str
     if shipped.exists():
         known = read_json(shipped)
         found: dict[str, Any] = known.get("selection") or {}
-        if (known["sha256"], found.get("episodes"), found.get("device")) == (card["sha256"], episodes, device):
+        if (known["sha256"], found.get("n_episodes"), found.get("device")) == (card["sha256"], episodes, device):
             return found
     task = task_of_card(card)
     plan = Plan(
@@ -110,7 +110,7 @@ def run_selection(folder: Path, card: dict[str, Any], episodes: int, device: str
     )
     played = play(plan, workers=usable_cores())
     result = {
-        "episodes": episodes,
+        "n_episodes": episodes,
         "device": device,
         "mean": float(played.returns.mean()),
         "sem": float(played.returns.std(ddof=1) / len(played) ** 0.5),

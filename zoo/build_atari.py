@@ -132,7 +132,7 @@ def measure_speed(arguments: argparse.Namespace) -> None:
         steps = 0
         while time.monotonic() < began + arguments.seconds / 3:
             emulators.fleet.run_command("step_on")
-            steps += settings.slots
+            steps += settings.n_envs
         print(f"emulators alone: {steps / (time.monotonic() - began):,.0f} steps/s", flush=True)
         loop.run_until(curve, 10_000, None)
         steps_before = curve.steps

@@ -25,17 +25,16 @@ from surefoot.files import extremes, is_count, read_npz, untrusted, write_npz
 from surefoot.noise import Noise
 
 EPISODES_SCHEMA = 1
-# The arrays of a record by their names in files, which are hashed, and as attributes.
-ATTRIBUTES = {
-    "returns": "returns",
-    "lengths": "lengths",
-    "spent": "budget_used",
-    "spending": "budget_used_per_step",
-    "gains": "reward_sums",
+# The arrays of a record, as attributes and in files; their names are part of its hash.
+ARRAYS = {
+    "returns": np.dtype(np.float64),
+    "lengths": np.dtype(np.int64),
+    "budget_used": np.dtype(np.float64),
+    "budget_used_per_step": np.dtype(np.float64),
+    "reward_sums": np.dtype(np.float64),
 }
-ARRAYS = dict.fromkeys(ATTRIBUTES, np.dtype(np.float64)) | {"lengths": np.dtype(np.int64)}
 # What a user may state of returns without a proof: the ends of a return, and the range of a reward.
-LIMITS = ("floor", "ceiling", "rewards")
+LIMITS = ("floor", "ceiling", "reward_range")
 LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
 # What one certificate may answer and one run may consist of; more takes hours, here and for whoever verifies it.
 MOST_ASKED = 1_000  # budgets, thresholds, quantiles, or shares of a CVaR
@@ -68,7 +67,7 @@ class Baseline:
         return {
             "mean": self.mean,
             "sem": self.sem,
-            "episodes": self.n_episodes,
+            "n_episodes": self.n_episodes,
             "what": self.what,
             "command": self.command,
         }
@@ -88,7 +87,7 @@ class Episodes:
     Attributes:
         returns: Return of each episode, in the order that was fixed in advance.
         sigma: Standard deviation of the noise, in the units of the observations; where it differs from feature to
-            feature, the smallest, and ``metadata["features"]`` lists all.
+            feature, the smallest, and ``metadata["sigma_per_feature"]`` lists all.
         floor: Lowest return that the rules allow, known before running.
         ceiling: Highest return that the rules allow, known before running, or None.
         lengths: Steps of each episode, or None if unknown.
@@ -174,7 +173,7 @@ class Episodes:
     def _processors_of(self, rows: slice) -> tuple[tuple[str, int], ...]:
         """Return the processors of whole blocks; none where rows do not begin with a block."""
         first, last, step = rows.indices(len(self))
-        block = self.metadata.get("block")
+        block = self.metadata.get("block_size")
         if not self.processors or not is_count(block) or step != 1 or first % block:
             return ()
         each: list[str] = []
@@ -185,13 +184,13 @@ class Episodes:
     @property
     def attacked(self) -> bool:
         """Whether the episodes were attacked."""
-        return self.budget_used is not None or self.metadata.get("adversary") is not None
+        return self.budget_used is not None or self.metadata.get("attacker") is not None
 
     @property
     def stated_by_user(self) -> list[str]:
         """Which of ``LIMITS`` the user stated and nothing proves; all, where Surefoot did not run the episodes."""
-        known = {"floor": self.floor, "ceiling": self.ceiling, "rewards": self.metadata.get("rewards")}
-        run_here = is_count(self.metadata.get("block"))
+        known = {"floor": self.floor, "ceiling": self.ceiling, "reward_range": self.metadata.get("reward_range")}
+        run_here = is_count(self.metadata.get("block_size"))
         stated = LIMITS
         # Whatever a file of returns says of itself, nothing here has proved it.
         if run_here:
@@ -204,7 +203,7 @@ class Episodes:
         Raises:
             InputError: If the record says how many episodes were planned and has more or fewer.
         """
-        planned = self.metadata.get("planned")
+        planned = self.metadata.get("n_planned")
         if planned is not None and planned != len(self):
             raise InputError(
                 f"the record has {len(self)} of {planned} planned episodes; if it was stopped because of its returns, "
@@ -231,8 +230,8 @@ class Episodes:
 
     def _named_arrays(self) -> dict[str, NDArray[Any]]:
         arrays = {}
-        for name, attribute in ATTRIBUTES.items():
-            array = getattr(self, attribute)
+        for name in ARRAYS:
+            array = getattr(self, name)
             if array is not None:
                 arrays[name] = array
         return arrays
@@ -289,12 +288,13 @@ class Episodes:
             raise InputError(f"{path} must give sigma, floor and ceiling as numbers, got {sigma}, {floor}, {ceiling}")
         if not names_limits(header.get("stated_by_user", [])):
             raise InputError(f"{path} must list what the user stated of {', '.join(LIMITS)}")
-        noise = Noise.of(header.get("features", sigma))
+        noise = Noise.of(header.get("sigma_per_feature", sigma))
         # Bounds use sigma and pages show the features: a file must not prove one noise and show another.
-        if noise.sigma != sigma or noise.setup != {key: header[key] for key in ("features",) if key in header}:
-            raise InputError(f"{path} has sigma {sigma}, but features with {header.get('features')}")
+        if noise.sigma != sigma or noise.setup.get("sigma_per_feature") != header.get("sigma_per_feature"):
+            raise InputError(f"{path} has sigma {sigma}, but sigma_per_feature {header.get('sigma_per_feature')}")
         with untrusted(path, "record of episodes"):
-            processors = _checked_processors(header.pop("processors", []), len(arrays["returns"]), header.get("block"))
+            n_episodes = len(arrays["returns"])
+            processors = _checked_processors(header.pop("processors", []), n_episodes, header.get("block_size"))
             check_arrays(path, arrays, header)
         returns = checked_returns(arrays.pop("returns"), floor, ceiling)
         return cls(
@@ -304,7 +304,7 @@ class Episodes:
             ceiling=ceiling,
             metadata=header,
             processors=processors,
-            **{ATTRIBUTES[name]: array for name, array in arrays.items()},
+            **arrays,
         )
 
 
@@ -321,9 +321,9 @@ def check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mappin
     """
     if strange := sorted(set(arrays) - set(ARRAYS)):
         raise InputError(f"{path} has unknown arrays: {', '.join(strange)}")
-    limit = setup.get("limit")
-    if not is_count(limit) and limit is not None:
-        raise InputError(f"{path} has a limit of {limit!r:.40} steps, expected a whole number")
+    max_steps = setup.get("max_steps")
+    if not is_count(max_steps) and max_steps is not None:
+        raise InputError(f"{path} has max_steps {max_steps!r:.40}, expected a whole number")
     shapes = _expected_shapes(path, arrays, setup)
     for name, array in arrays.items():
         if array.dtype != ARRAYS[name]:
@@ -332,16 +332,17 @@ def check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mappin
             raise InputError(f"{path}: {name} must have the shape {shapes[name]}, got {array.shape}")
     if "lengths" in arrays:
         shortest, longest = extremes(arrays["lengths"])
-        if not 1 <= shortest <= longest <= (limit or math.inf):
-            raise InputError(f"{path}: lengths must be from 1 to {limit or 'the longest episode'}")
-    for name in ("spent", "spending"):
+        if not 1 <= shortest <= longest <= (max_steps or math.inf):
+            raise InputError(f"{path}: lengths must be from 1 to {max_steps or 'the longest episode'}")
+    for name in ("budget_used", "budget_used_per_step"):
         if name in arrays and arrays[name].size:
             least, greatest = extremes(arrays[name])
             # The comparison is false for NaN too.
             if not 0 <= least <= greatest < math.inf:
                 raise InputError(f"{path}: {name} must be finite numbers >= 0")
-    if "gains" in arrays:
-        _check_reward_sums(path, arrays["gains"], len(arrays["returns"]), setup["block"], setup["rewards"])
+    if "reward_sums" in arrays:
+        n_episodes = len(arrays["returns"])
+        _check_reward_sums(path, arrays["reward_sums"], n_episodes, setup["block_size"], setup["reward_range"])
 
 
 def _expected_shapes(
@@ -349,18 +350,18 @@ def _expected_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """Return the shape that each array must have."""
     n_episodes = len(arrays["returns"])
-    limit = setup.get("limit")
-    block = setup.get("block")
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("returns", "lengths", "spent"), (n_episodes,))
-    if limit is not None:
-        shapes["spending"] = (limit,)
-    elif "spending" in arrays:
+    max_steps = setup.get("max_steps")
+    block_size = setup.get("block_size")
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("returns", "lengths", "budget_used"), (n_episodes,))
+    if max_steps is not None:
+        shapes["budget_used_per_step"] = (max_steps,)
+    elif "budget_used_per_step" in arrays:
         # One number per step, of any number of steps.
-        shapes["spending"] = arrays["spending"].shape[:1]
-    if "gains" in arrays:
-        if not (is_count(limit) and is_count(block) and isinstance(setup.get("rewards"), list)):
-            raise InputError(f"{path} has gains, but gains need the block, limit and rewards of the setup")
-        shapes["gains"] = (-(-n_episodes // block), limit)
+        shapes["budget_used_per_step"] = arrays["budget_used_per_step"].shape[:1]
+    if "reward_sums" in arrays:
+        if not (is_count(max_steps) and is_count(block_size) and isinstance(setup.get("reward_range"), list)):
+            raise InputError(f"{path} has reward_sums, which need block_size, max_steps and reward_range in the setup")
+        shapes["reward_sums"] = (-(-n_episodes // block_size), max_steps)
     return shapes
 
 
@@ -369,7 +370,7 @@ def _check_reward_sums(
 ) -> None:
     """Reject sums of rewards that rewards from the range, one per episode of the block, cannot have."""
     if not np.isfinite(sums).all():
-        raise InputError(f"{path}: gains must be finite")
+        raise InputError(f"{path}: reward_sums must be finite")
     low, high = map(float, rewards)
     first_episodes = block * np.arange(len(sums))
     sizes = np.minimum(block, n_episodes - first_episodes)[:, None]
@@ -378,7 +379,7 @@ def _check_reward_sums(
     too_high = sums > high * sizes + rounding
     if bool((too_low | too_high).any()):
         raise InputError(
-            f"{path}: gains are outside of what {int(sizes[0, 0])} rewards from {low:g} to {high:g} sum to"
+            f"{path}: reward_sums are outside of what {int(sizes[0, 0])} rewards from {low:g} to {high:g} sum to"
         )
 
 

@@ -102,7 +102,7 @@ class Noise:
         # Absent where there is one sigma, so that setups without features keep their hashes.
         if self.features is None:
             return {}
-        return {"features": list(self.features)}
+        return {"sigma_per_feature": list(self.features)}
 
 
 def least_positive(sigmas: Sequence[float]) -> float:

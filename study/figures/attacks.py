@@ -148,7 +148,7 @@ def _lambda_rows(agent: Agent, found: dict[str, Any]) -> list[list[str]]:
             f"{budget:g}",
             "" if margin is None else f"{margin:g}",
             measured(found["mean"][row][column], found["sem"][row][column], digits),
-            f"{found['mean_spent'][row][column]:.3f}",
+            f"{found['mean_budget_used'][row][column]:.3f}",
         ]
         for row, budget in enumerate(found["budgets"])
         for column, margin in enumerate(found["lambdas"])

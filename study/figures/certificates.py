@@ -93,7 +93,7 @@ def _bound_rows(study: Study, agent: Agent, methods: Sequence[str], shown: Seque
 
 def _exact(agent: Agent) -> str:
     """Return the method with exact binomial bounds: with DKW a perfect agent is certified less than by default."""
-    return "binary" if TASKS[agent.task].paper.method == "binary" else "per-threshold"
+    return "binary" if TASKS[agent.task].scoring.binary else "per-threshold"
 
 
 def _named(method: str, found: EpisodeCertificate) -> str:

@@ -32,7 +32,7 @@ from surefoot.train.settings import DdpgSettings
 NONE, SHIPPED = "not measured", "#5b87b8"
 # Settings whose names say little outside of the code.
 WORDS = {
-    "slots": "parallel environments",
+    "n_envs": "parallel environments",
     "beside": "trained at the same time as",
     "capture": "gradient step as a CUDA graph",
     "hidden": "network",
@@ -231,7 +231,7 @@ def evaluation_times(study: Study, tasks: Sequence[str]) -> Table:
         ends = (agents[0], agents[-1]) if agents else ()
         cells = [_per_episode(study.timed(agent)) for agent in ends] or [NONE, NONE]
         found = [timed for agent in dict.fromkeys(ends) if (timed := study.timed(agent)) is not None]
-        cores = dict.fromkeys(f"{_where(timed)} ({timed['episodes']:,} episodes)" for timed in found)
+        cores = dict.fromkeys(f"{_where(timed)} ({timed['n_episodes']:,} episodes)" for timed in found)
         paper = [f"{seconds:g}" for seconds in EVALUATION_SECONDS[task]]
         sigmas = " and ".join(f"{agent.sigma:g}" for agent in dict.fromkeys(ends))
         rows.append([UNITS[task].title, *paper, *cells, sigmas, ", ".join(cores)])
@@ -250,7 +250,7 @@ def evaluation_times(study: Study, tasks: Sequence[str]) -> Table:
 def _per_episode(timed: dict[str, Any] | None) -> str:
     if timed is None:
         return f"{NONE}: the run was resumed"
-    return f"{timed['seconds'] / timed['episodes']:.2g}"
+    return f"{timed['seconds'] / timed['n_episodes']:.2g}"
 
 
 def _where(facts: dict[str, Any]) -> str:
@@ -268,7 +268,9 @@ def attack_times(study: Study, tasks: Sequence[str]) -> Table:
         cells = []
         for smoothed in (False, True):
             part = sorted((row for row in found if (row["sigma"] > 0) is smoothed), key=lambda row: row["budget"])
-            cells += [f"{row['seconds'] / row['episodes']:.2g}" for row in (part[0], part[-1])] if part else [NONE] * 2
+            cells += (
+                [f"{row['seconds'] / row['n_episodes']:.2g}" for row in (part[0], part[-1])] if part else [NONE] * 2
+            )
         rows.append([UNITS[task].title, *paper, *cells, _measured_at(found)])
     heads = [
         "seconds per attacked episode",
@@ -290,7 +292,7 @@ def _measured_at(rows: Sequence[dict[str, Any]]) -> str:
     named = {
         "B =": dict.fromkeys(f"{budget:g}" for budget in (budgets[0], budgets[-1])) if budgets else (),
         "lambda": dict.fromkeys(f"{row['lambda']:g}" for row in ordered),
-        "episodes": dict.fromkeys(f"{row['episodes']:,}" for row in ordered),
+        "episodes": dict.fromkeys(f"{row['n_episodes']:,}" for row in ordered),
         "on": dict.fromkeys(_where(row) for row in ordered),
     }
     return "; ".join(f"{name} {' and '.join(values)}" for name, values in named.items() if values)

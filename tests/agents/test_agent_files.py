@@ -172,9 +172,9 @@ def test_a_card_with_a_hole_is_refused(stored, missing):
         ({"layers": 3}, "not a model card that fits its weights: missing or wrong '2.weight'"),
         ({"layers": 0}, "do not fit together"),
         ({"layers": 1}, "do not fit together"),
-        ({"frames": 4}, "do not fit together"),
-        ({"choices": 3}, "do not fit together"),
-        ({"choices": None}, "not a model card"),
+        ({"n_stack": 4}, "do not fit together"),
+        ({"n_actions": 3}, "do not fit together"),
+        ({"n_actions": None}, "not a model card"),
         ({"activation": "os.system"}, "activation must be one of"),
     ],
 )

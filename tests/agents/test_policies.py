@@ -208,7 +208,7 @@ def test_a_callable_may_act_continuously():
 
 def test_the_hash_changes_with_every_bit():
     arrays = {"0.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "0.bias": np.ones(2, dtype=np.float32)}
-    layout = {"kind": "mlp", "frames": 1}
+    layout = {"kind": "mlp", "n_stack": 1}
     known = weights_hash(arrays, layout)
     assert known == weights_hash(dict(reversed(arrays.items())), dict(reversed(layout.items())))
     others = {known}
@@ -221,7 +221,7 @@ def test_the_hash_changes_with_every_bit():
             others.add(weights_hash({**arrays, name: changed}, layout))
     others.add(weights_hash({**arrays, "0.weight": arrays["0.weight"].reshape(3, 2)}, layout))
     others.add(weights_hash({**arrays, "0.bias": arrays["0.bias"].astype(np.float64)}, layout))
-    others.add(weights_hash(arrays, {**layout, "frames": 2}))
+    others.add(weights_hash(arrays, {**layout, "n_stack": 2}))
     assert len(others) == 1 + 8 * 32 + 3
 
 

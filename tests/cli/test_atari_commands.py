@@ -48,7 +48,7 @@ def test_an_attacked_round_of_pong(capsys, agent):
     assert code == 0
     found = json.loads(out)
     assert found["method"] == "paper"
-    assert 0 <= found["largest_spent"] <= 0.01
+    assert 0 <= found["largest_budget_used"] <= 0.01
 
 
 def test_the_papers_gaps_are_asked_for_by_name(capsys, agent, monkeypatch):

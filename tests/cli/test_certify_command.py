@@ -60,7 +60,7 @@ def test_a_task_is_certified_shown_and_kept(capsys):
     assert facts["agent_sha256"] == made["agent_sha256"] == zoo.load_card("cartpole-5-s0.2")["sha256"]
     assert facts["versions"]["surefoot"] == surefoot.__version__
     assert facts["wall_seconds"] > 0
-    assert strict(Path("run/setup.json").read_text())["planned"] == 120
+    assert strict(Path("run/setup.json").read_text())["n_planned"] == 120
 
 
 def test_json_is_the_certificate_and_nothing_else(capsys):

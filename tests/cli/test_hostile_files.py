@@ -131,7 +131,7 @@ def test_a_threshold_spacing_that_makes_billions_of_thresholds():
 
 
 def test_millions_of_equal_returns_in_blocks_of_one():
-    record = Episodes.from_returns(np.zeros(3_000_000), sigma=0.5, floor=0, ceiling=100, block=1, slots=1)
+    record = Episodes.from_returns(np.zeros(3_000_000), sigma=0.5, floor=0, ceiling=100, block_size=1, n_envs=1)
     record.save(Path("run/episodes.npz"))
     QUERY.answer(record[:40]).save(Path("run"))
     refuted("are more than 200000 blocks", "run", "--blocks", 0)
@@ -163,7 +163,7 @@ def test_a_device_that_runs_nothing(device):
 @pytest.mark.parametrize("limit", [10**18, 10**40])
 def test_an_episode_that_never_ends(limit):
     certified("--env", "Pendulum-v1", "--agent", pendulum(), "--max-steps", 5)
-    forge(limit=limit)
+    forge(max_steps=limit)
     refuted("max_steps= must be from 1 to", "run", "--agent", "agent.zip", "--workers", 1)
 
 

@@ -40,7 +40,7 @@ def test_the_open_loop_baseline_is_measured(capsys, monkeypatch):
     monkeypatch.setattr("surefoot.play.baseline.HALF_PERIODS", (4,))
     surefoot_command("baseline", "cartpole-1", "--episodes", 400, "--json")
     found = strict(capsys.readouterr().out)
-    assert (found["task"], found["episodes"]) == ("cartpole-1", 400)
+    assert (found["task"], found["n_episodes"]) == ("cartpole-1", 400)
     assert 30 < found["mean"] < 50
     surefoot_command("baseline", "cartpole-1", "--episodes", 400, "--quiet")
     assert "Open-loop baseline: " in capsys.readouterr().out

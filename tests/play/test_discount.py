@@ -37,10 +37,10 @@ def test_a_step_counts_gamma_to_the_power_of_those_before():
     )
     played = play(plan)
     assert played.returns == pytest.approx((1 - GAMMA**played.lengths) / (1 - GAMMA), rel=1e-12)
-    assert played.metadata["discount"] == GAMMA
+    assert played.metadata["gamma"] == GAMMA
     plain = play(replace(plan, task=toy()))
     assert np.array_equal(plain.lengths, played.lengths)
-    assert "discount" not in plain.metadata
+    assert "gamma" not in plain.metadata
 
 
 def test_the_limits_are_those_of_the_longest_episode():

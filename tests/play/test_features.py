@@ -155,7 +155,7 @@ def test_limits_hold_for_a_game_in_which_features_differ():
     worst = stats.norm.cdf(stats.norm.ppf(0.9) - budget / 0.1)
     task, policy = one_question(0.9, 1, sigmas)
     everything = play(Plan(task=task, policy=policy, noise=Noise.of(sigmas), n_episodes=6_000, seed=2))
-    everything = replace(everything, metadata={**everything.metadata, "planned": 100})
+    everything = replace(everything, metadata={**everything.metadata, "n_planned": 100})
     for first in range(0, 6_000, 100):
         part = everything[first : first + 100]
         missed += certify(part, [budget], 0.8, "binary").lower[0] > worst
@@ -182,7 +182,7 @@ def runs(tmp_path_factory):
 def test_equal_sigmas_leave_everything_as_it_was(runs):
     for name in ("certificate.json", "setup.json", "episodes.npz"):
         assert (runs / "scalar" / name).read_bytes() == (runs / "equal" / name).read_bytes()
-    assert "features" not in read_json(runs / "scalar" / "setup.json")
+    assert "sigma_per_feature" not in read_json(runs / "scalar" / "setup.json")
     scalar, equal = ([0.5, 1.0], 0.1), ([0.5, 1.0], [0.1, 0.1])
     made = [Episodes.from_returns(x, sigma=sigma, floor=0, ceiling=1) for x, sigma in (scalar, equal)]
     assert made[0].sha256 == made[1].sha256
@@ -193,9 +193,9 @@ def test_different_sigmas_are_another_run_and_say_so(runs):
     assert (made["sigma"], made["sigma_per_feature"]) == (0.1, list(SIGMAS))
     assert "noise sigma 0.1, 0.2, 0.1, 0.4 by feature; perturbations are divided by sigma / 0.1" in made["statement"]
     assert "a plain norm of the budget is covered too" in made["statement"]
-    assert read_json(runs / "different" / "setup.json")["features"] == list(SIGMAS)
+    assert read_json(runs / "different" / "setup.json")["sigma_per_feature"] == list(SIGMAS)
     episodes = Episodes.load(runs / "different" / "episodes.npz")
-    assert episodes.metadata["features"] == list(SIGMAS)
+    assert episodes.metadata["sigma_per_feature"] == list(SIGMAS)
     assert not np.array_equal(episodes.returns, Episodes.load(runs / "scalar" / "episodes.npz").returns)
     with pytest.raises(InputError, match="differ in features"):
         Episodes.concat([episodes, Episodes.load(runs / "scalar" / "episodes.npz")])
@@ -279,4 +279,4 @@ def test_training_may_use_the_same_noise():
 
 def test_rollout_takes_a_sequence():
     made = surefoot.rollout("cartpole-1", "cartpole-1-s0.2", sigma=SIGMAS, n_episodes=20, n_envs=20)
-    assert (made.sigma, made.metadata["features"]) == (0.1, list(SIGMAS))
+    assert (made.sigma, made.metadata["sigma_per_feature"]) == (0.1, list(SIGMAS))

@@ -154,7 +154,7 @@ def faster(environment):
 def test_rules_hold_only_where_gymnasium_alone_makes_the_environment():
     """Planted: an attribute changed behind the constructor, by a factory or by a wrapper; another class by its spec."""
     other = replace(gymnasium.spec("Pendulum-v1"), entry_point=Heavier)
-    assert make_task(other, floor=-1).scoring.stated == ("floor", "ceiling", "rewards")
+    assert make_task(other, floor=-1).scoring.stated == ("floor", "ceiling", "reward_range")
     for made in (
         {"env": lambda: faster(gymnasium.make("Pendulum-v1"))},
         {"env": "Pendulum-v1", "wrappers": [faster]},
@@ -181,7 +181,7 @@ REFUSED = {
         r"ceiling 499 claims more .* returns up to 500 .*; leave it out, or give at least 500",
     ),
     "shorter": ({"ceiling": 19.5, "max_steps": 20}, r"ceiling 19.5 claims more .* returns up to 20"),
-    "rewards": ({"reward_range": (0, 0.5)}, r"a reward range to 0.5 claims more .* rewards up to 1"),
+    "reward_range": ({"reward_range": (0, 0.5)}, r"a reward range to 0.5 claims more .* rewards up to 1"),
     "clipped": (
         {"env": "Hopper-v5", "wrappers": [CLIP % (0, 10)], "floor": 1},
         r"floor 1 claims more than the rules of Hopper-v5 with ClipReward.* down to 0 .*clipped to \[0, 10\]",
@@ -222,21 +222,21 @@ def test_discounted_limits_are_compared_with_discounted_rules():
         ({"env": "Hopper-v5", "wrappers": [CLIP % (0, 10)]}, ()),
         ({"env": "Hopper-v5", "wrappers": [CLIP % (0, 10)], "reward_range": (0, 10)}, ()),
         ({"env": "Hopper-v5", "wrappers": [CLIP % (0, 10), "FlattenObservation"]}, ()),
-        ({"env": "Hopper-v5", "reward_range": (0, 10)}, ("floor", "ceiling", "rewards")),
-        ({"env": "Hopper-v5", "wrappers": [CLIP % (-0.1, 10)], "floor": -100}, ("floor", "ceiling", "rewards")),
-        ({"env": "Hopper-v5", "wrappers": ['ClipReward={"min_reward": 0}']}, ("ceiling", "rewards")),
+        ({"env": "Hopper-v5", "reward_range": (0, 10)}, ("floor", "ceiling", "reward_range")),
+        ({"env": "Hopper-v5", "wrappers": [CLIP % (-0.1, 10)], "floor": -100}, ("floor", "ceiling", "reward_range")),
+        ({"env": "Hopper-v5", "wrappers": ['ClipReward={"min_reward": 0}']}, ("ceiling", "reward_range")),
         (
             {"env": "Hopper-v5", "wrappers": [lambda env: ClipReward(env, 0, 1)], "floor": 0},
-            ("floor", "ceiling", "rewards"),
+            ("floor", "ceiling", "reward_range"),
         ),
-        ({"env": "LunarLander-v3", "floor": -300}, ("floor", "ceiling", "rewards")),
-        ({"env": "InvertedDoublePendulum-v5", "floor": -5}, ("floor", "rewards")),
-        ({"env": "Pendulum-v1", "floor": 0, "env_kwargs": {"g": 3.0}}, ("floor", "ceiling", "rewards")),
+        ({"env": "LunarLander-v3", "floor": -300}, ("floor", "ceiling", "reward_range")),
+        ({"env": "InvertedDoublePendulum-v5", "floor": -5}, ("floor", "reward_range")),
+        ({"env": "Pendulum-v1", "floor": 0, "env_kwargs": {"g": 3.0}}, ("floor", "ceiling", "reward_range")),
         (
             {"env": "Hopper-v5", "wrappers": [partial(ClipReward, max_reward=1)], "floor": 0},
-            ("floor", "ceiling", "rewards"),
+            ("floor", "ceiling", "reward_range"),
         ),
-        ({"env": "Pendulum-v1", "floor": 0, "env_modules": ["math"]}, ("floor", "ceiling", "rewards")),
+        ({"env": "Pendulum-v1", "floor": 0, "env_modules": ["math"]}, ("floor", "ceiling", "reward_range")),
     ],
 )
 def test_what_nothing_proves_is_the_users(given, stated):

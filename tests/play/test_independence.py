@@ -18,7 +18,7 @@ from surefoot.play.rollout import play
 from surefoot.play.workers import Processes
 from toys import Timed, constant, geometric, pay_short, toy_task, with_env
 
-SETUP = {"block": 256, "slots": 32}  # 8 turns
+SETUP = {"block_size": 256, "n_envs": 32}  # 8 turns
 RECORDS = sorted((Path(__file__).parents[2] / "records").glob("*/episodes.npz"))
 
 
@@ -103,7 +103,7 @@ def test_planted_dependence_is_found(returns, what):
 
 def test_setups_that_do_not_say_how_to_ask_are_not_asked():
     returns = spread(coins(0, (40, 1, 32)))
-    for setup in ({}, {"block": 256}, {"block": 256, "slots": 33}, {"block": "256", "slots": 32}):
+    for setup in ({}, {"block_size": 256}, {"block_size": 256, "n_envs": 33}, {"block_size": "256", "n_envs": 32}):
         assert dependent_returns(returns, setup) == []
 
 
@@ -131,9 +131,9 @@ def test_attackers_may_learn():
     words = "episodes are not independent: the 8 returns of one copy .* with a probability of at most 1e-[0-9]+; the"
     with pytest.raises(InputError, match=words):
         check_independence(record(fates))
-    check_independence(record(fates, adversary={"name": "learner"}))
+    check_independence(record(fates, attacker={"name": "learner"}))
     with pytest.raises(InputError, match="repeats block"):
-        check_independence(record(np.tile(coins(0, 256), 2), adversary={"name": "learner"}))
+        check_independence(record(np.tile(coins(0, 256), 2), attacker={"name": "learner"}))
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------

@@ -444,7 +444,7 @@ def test_the_record_says_how_it_was_played():
     played = worst_case(Structured(), 0.1)
     assert played.attacked
     assert played.sigma == SIGMA
-    assert played.metadata["adversary"] == {"name": "structured", "sign": 1}
+    assert played.metadata["attacker"] == {"name": "structured", "sign": 1}
     assert played.metadata["budget"] == 0.1
     clean = worst_case()
     assert not clean.attacked

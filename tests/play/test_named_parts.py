@@ -113,6 +113,6 @@ def test_the_certificate_says_what_is_not_attacked_and_is_verified(tmp_path):
 
 def test_rollout_takes_names():
     played = surefoot.rollout(gates(), AGENT, sigma={"camera": SIGMA}, n_episodes=20)
-    assert played.metadata["features"] == [SIGMA, 0.0]
+    assert played.metadata["sigma_per_feature"] == [SIGMA, 0.0]
     with pytest.raises(InputError, match="times as large as the sigma of its noise"):
         surefoot.rollout(gates(), AGENT, sigma={"camera": SIGMA, "clock": 0.1}, n_episodes=20)

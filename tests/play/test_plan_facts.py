@@ -27,30 +27,30 @@ TASK = short_pole(30)
 BASE = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.2), n_episodes=7, n_envs=2, episodes_per_env=1)
 CHANGES = {
     "sigma": {"noise": Noise.of(0.3)},
-    "features": {"noise": Noise.of([0.2, 0.2, 0.2, 0.4])},
+    "sigma_per_feature": {"noise": Noise.of([0.2, 0.2, 0.2, 0.4])},
     "seed": {"seed": 1},
-    "stream": {"purpose": (Purpose.PILOT,)},
-    "planned": {"n_episodes": 8},
-    "slots": {"n_envs": 3},
-    "block": {"episodes_per_env": 2},
+    "purpose": {"purpose": (Purpose.PILOT,)},
+    "n_planned": {"n_episodes": 8},
+    "n_envs": {"n_envs": 3},
+    "block_size": {"episodes_per_env": 2},
     "device": {"device": "cuda"},
     "agent": {"policy": replace(balancer(), name="other")},
     "agent_sha256": {"policy": replace(balancer(), sha256="other")},
-    "frames": {"policy": balancer(2)},
+    "n_stack": {"policy": balancer(2)},
     "memory": {"policy": replace(recurrent(), sha256="by-hand")},
     "stochastic": {"policy": replace(balancer(), stochastic=True)},
     "pixel_max": {"policy": replace(balancer(), pixel_max=255.0)},
-    "adversary": {"attacker": Spy()},
+    "attacker": {"attacker": Spy()},
     "budget": {"attacker": Spy(), "budget": 0.3},
-    "rewards": {"per_step": True},
-    "discount": {"task": discounted(TASK, 0.9)},
-    "limit": {"task": short_pole(31)},
+    "reward_range": {"per_step": True},
+    "gamma": {"task": discounted(TASK, 0.9)},
+    "max_steps": {"task": short_pole(31)},
     "ceiling": {"task": replace(TASK, scoring=replace(TASK.scoring, ceiling=40.0))},
     "floor": {"task": replace(TASK, scoring=replace(TASK.scoring, floor=-1.0))},
     "task": {"task": replace(TASK, name="other")},
     "environment": {"task": replace(TASK, environment="other")},
     "env_kwargs": {"task": replace(TASK, made_with={"env_kwargs": {"g": 1}})},
-    "method": {"task": replace(TASK, paper=replace(TASK.paper, method="dkw"))},
+    "binary": {"task": replace(TASK, scoring=replace(TASK.scoring, binary=True))},
 }
 
 
@@ -68,10 +68,10 @@ def test_an_attack_that_is_not_there_has_no_budget():
 def test_the_probe_has_the_noise_and_the_limits_of_the_plan():
     plan = replace(BASE, noise=Noise.of([0.2, 0.2, 0.2, 0.4]), per_step=True)
     probe = plan.probe()
-    assert (probe.sigma, tuple(probe.metadata["features"])) == (0.2, (0.2, 0.2, 0.2, 0.4))
+    assert (probe.sigma, tuple(probe.metadata["sigma_per_feature"])) == (0.2, (0.2, 0.2, 0.2, 0.4))
     assert probe.returns.tolist() == [0.0, 30.0]
     assert (probe.floor, probe.ceiling, probe.reward_sums.shape) == (0.0, 30.0, (1, 30))
-    assert replace(BASE, task=discounted(TASK, 0.9)).probe().metadata["discount"] == 0.9
+    assert replace(BASE, task=discounted(TASK, 0.9)).probe().metadata["gamma"] == 0.9
 
 
 @pytest.mark.parametrize(("n_episodes", "blocks", "last"), [(1, 1, 1), (2, 1, 2), (3, 2, 1), (8, 4, 2)])

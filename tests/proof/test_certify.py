@@ -214,7 +214,7 @@ def test_without_a_ceiling_there_is_no_upper_limit() -> None:
 
 
 def test_the_task_names_the_method_of_the_paper() -> None:
-    episodes = Episodes.from_returns([0.0, 1.0], sigma=1.0, floor=0, ceiling=1, method="binary")
+    episodes = Episodes.from_returns([0.0, 1.0], sigma=1.0, floor=0, ceiling=1, binary=True)
     assert certify(episodes, [0]).method == "auto"
     assert certify(episodes, [0], method="paper").method == "binary"
     assert certify(episodes, [0], method="dkw").method == "dkw"
@@ -257,7 +257,7 @@ def test_refuses_attacked_play() -> None:
     with pytest.raises(InputError, match="without attack, got attacked episodes"):
         certify(attacked, [0])
     with pytest.raises(InputError, match="attacked episodes"):
-        certify(Episodes.from_returns([1.0], sigma=1.0, floor=0, adversary="square"), [0])
+        certify(Episodes.from_returns([1.0], sigma=1.0, floor=0, attacker="square"), [0])
 
 
 @pytest.mark.parametrize("sigma", [0.0, -0.1, math.nan, math.inf])
@@ -359,7 +359,7 @@ def test_a_printed_certificate_rounds_conservatively() -> None:
 
 @pytest.mark.parametrize("method", ["band", "betting", "auto", "dkw", "per-threshold"])
 def test_a_certificate_is_read_as_it_was_written(tmp_path: Path, method: str) -> None:
-    facts: dict[str, Any] = {"task": "cartpole", "agent": "dqn", "agent_sha256": "ab", "seed": 3, "discount": 0.9}
+    facts: dict[str, Any] = {"task": "cartpole", "agent": "dqn", "agent_sha256": "ab", "seed": 3, "gamma": 0.9}
     returns = np.tile([1.0, 2.0, 3.0], 20)
     episodes = Episodes.from_returns(returns, sigma=[0.2, 0.3], floor=0, ceiling=3, **facts)
     made = certify(episodes, [0.4, 0, 0.1], method=method)
@@ -377,7 +377,7 @@ def test_a_certificate_is_read_as_it_was_written(tmp_path: Path, method: str) ->
     assert made.is_about(episodes.metadata, 0.2)
     assert not made.is_about(episodes.metadata, 0.3)
     assert not made.is_about({**episodes.metadata, "agent_sha256": "other"}, 0.2)
-    assert not made.is_about({**episodes.metadata, "features": None}, 0.2)
+    assert not made.is_about({**episodes.metadata, "sigma_per_feature": None}, 0.2)
 
 
 def test_a_certificate_from_a_file_knows_the_listed_budgets_alone(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_a_certificate_from_a_file_knows_the_listed_budgets_alone(tmp_path: Path
 
 
 def test_other_kinds_are_read_too(tmp_path: Path) -> None:
-    episodes = Episodes.from_returns([0.0, 1.0] * 50, sigma=0.5, floor=0, ceiling=1, rewards=[0.0, 1.0])
+    episodes = Episodes.from_returns([0.0, 1.0] * 50, sigma=0.5, floor=0, ceiling=1, reward_range=[0.0, 1.0])
     shared = certify_shared_budget(episodes, [0, 0.2], 7)
     steps = certify_per_step(replace(episodes, reward_sums=np.array([[50.0, 0.0]])), [0, 0.2])
     for made, name in ((shared, "shared.json"), (steps, "per-step.json")):

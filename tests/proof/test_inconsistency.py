@@ -14,7 +14,7 @@ from surefoot.proof.inconsistency import INCONSISTENCY_ALPHA, inconsistencies
 
 
 def attacked_record(returns, budget, sigma=0.2, **more):
-    facts = {"task": "t", "agent": "a", "agent_sha256": "h", "budget": budget, "adversary": {"name": "x"}, **more}
+    facts = {"task": "t", "agent": "a", "agent_sha256": "h", "budget": budget, "attacker": {"name": "x"}, **more}
     return Episodes(np.asarray(returns, float), sigma, 0.0, 1.0, metadata=facts)
 
 

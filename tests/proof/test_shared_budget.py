@@ -86,8 +86,8 @@ def test_its_file_is_strict_json_and_its_bounds_are_read_only():
 
 
 def test_the_method_comes_from_the_record_unless_given():
-    assert certify_shared_budget(coins(method="binary"), [0.1], 2).method == "binary"
-    assert certify_shared_budget(coins(method="per-threshold"), [0.1], 2).method == "betting"
+    assert certify_shared_budget(coins(binary=True), [0.1], 2).method == "binary"
+    assert certify_shared_budget(coins(), [0.1], 2).method == "betting"
     assert certify_shared_budget(coins(), [0.1], 2, method="binary").method == "binary"
 
 
@@ -104,7 +104,7 @@ def test_the_method_comes_from_the_record_unless_given():
         (lambda: certify_shared_budget(play(), [0.1], 2, method="binary"), "expects only the returns -21 and 21"),
         (lambda: certify_shared_budget(play(None), [0.1], 2, method="binary"), "needs a known ceiling"),
         (lambda: certify_shared_budget(Episodes.from_returns([1.0], sigma=0, floor=0), [0.1], 2), "sigma must be > 0"),
-        (lambda: certify_shared_budget(coins(adversary={"name": "x"}), [0.1], 2), "got attacked episodes"),
+        (lambda: certify_shared_budget(coins(attacker={"name": "x"}), [0.1], 2), "got attacked episodes"),
         (lambda: certify_shared_budget(coins(), [0.1], 2).at(0.1, 0), "at least 1, got 0"),
     ],
 )

@@ -93,7 +93,7 @@ MIRROR = [sum(1 - 2 * shifted(1 - p, c * math.sqrt(t + 1)) for t, p in enumerate
 
 
 def record(paid, limits=(-1.0, 1.0), most=3.0):
-    made = Episodes.from_returns(paid.sum(axis=1), sigma=SIGMA, floor=-most, ceiling=most, rewards=list(limits))
+    made = Episodes.from_returns(paid.sum(axis=1), sigma=SIGMA, floor=-most, ceiling=most, reward_range=list(limits))
     return replace(made, reward_sums=paid.sum(axis=0)[None])
 
 
@@ -128,7 +128,7 @@ def test_planted_means_for_limits(monkeypatch):
 def lower_of_both(rewards, e):
     """Return the lower limits for e per step: T4, and T2 with the e sqrt(T) that e per step add up to."""
     steps = rewards.shape[1]
-    made = Episodes.from_returns(rewards.sum(axis=1), sigma=SIGMA, floor=0, ceiling=steps, rewards=[0, 1])
+    made = Episodes.from_returns(rewards.sum(axis=1), sigma=SIGMA, floor=0, ceiling=steps, reward_range=[0, 1])
     t4 = certify_per_step(replace(made, reward_sums=rewards.sum(axis=0)[None]), [e]).lower[0]
     return t4, certify(made, [e * math.sqrt(steps)], method="band").lower[0]
 
@@ -252,7 +252,7 @@ def test_gains_are_the_rewards_of_each_step():
     without = play(replace(plan, per_step=False))
     assert np.array_equal(without.returns, played.returns)
     assert without.reward_sums is None
-    assert "rewards" not in without.metadata
+    assert "reward_range" not in without.metadata
 
 
 def test_gains_are_kept_on_disk_and_joined(tmp_path):

@@ -52,7 +52,7 @@ def test_a_proof_stops_the_run_and_can_be_read_off_the_folder():
     assert 100 < certificate.n_episodes < 10_000
     assert certificate.at(0.5).lower >= 3.2
     assert certificate.method == "sequential"
-    assert certificate.method_selection == {"budget": 0.5, "until": None, "require": 3.2, "stopped": "proved"}
+    assert certificate.method_selection == {"budget": 0.5, "tolerance": None, "require": 3.2, "stopped": "proved"}
     assert len(Episodes.load("run/episodes.npz")) == certificate.n_episodes
     assert json.loads(Path("run/run.json").read_text())["stopped"] == "proved"
     assert certificate.lower[0] < certificate.estimate < certificate.upper[0]
@@ -127,7 +127,7 @@ def test_planted_a_record_that_does_not_say_how_many_were_planned():
         if returns.size < 1_000:
             with pytest.raises(InputError, match="of 1000 planned episodes"):
                 certify(
-                    Episodes.from_returns(returns, sigma=1, floor=0, ceiling=1, planned=1_000), [0.0], method="binary"
+                    Episodes.from_returns(returns, sigma=1, floor=0, ceiling=1, n_planned=1_000), [0.0], method="binary"
                 )
             refused += 1
     assert too_many(missed, 200, 0.05)

@@ -198,7 +198,7 @@ def test_on_a_phone_the_bar_is_one_row_and_its_menu_opens(browser, runs):
 def test_everything_can_be_switched_off_and_on(browser, runs):
     opened(browser, runs / "a" / "report.html")
     roles = {box.get_attribute("data-role") for box in browser.find_elements(By.CSS_SELECTOR, "[data-switches] input")}
-    assert roles == {"lower", "upper", "method", "perfect", "estimate", "attack", "blind"}
+    assert roles == {"lower", "upper", "method", "perfect", "estimate", "attack", "baseline"}
     pick(browser, budgets(browser).index(0.4))
     for box in browser.find_elements(By.CSS_SELECTOR, "[data-switches] input"):
         line = f"[data-line={box.get_attribute('data-series')}]"

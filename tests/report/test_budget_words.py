@@ -134,6 +134,6 @@ def test_the_command_says_it_for_tasks_environments_and_shapes(capsys):
 def test_every_report_says_it_at_the_headline(tmp_path):
     certified(tmp_path)
     run = read_run(tmp_path)
-    text = build_page([replace(run, setup={**run.setup, "limit": 200})])
+    text = build_page([replace(run, setup={**run.setup, "max_steps": 200})])
     assert "Budget 0.4 is, for example: cart position by 0.4 m, " in text
     assert "or pole angle by 0.0282 rad (1.62 degrees), at each of 200 steps; or" in text

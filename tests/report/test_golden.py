@@ -65,7 +65,7 @@ def per_feature():
 
 
 def gamma():
-    made = Query(budgets=(0, 0.2), method="band").answer(episodes(discount=0.9, limit=200, stochastic=True))
+    made = Query(budgets=(0, 0.2), method="band").answer(episodes(gamma=0.9, max_steps=200, stochastic=True))
     return proved_limits(made)
 
 
@@ -78,14 +78,14 @@ def shared_by_one():
 
 
 def per_step():
-    made = episodes(ceiling=4.0, returns=np.full(300, 4.0), rewards=[0.0, 1.0])
+    made = episodes(ceiling=4.0, returns=np.full(300, 4.0), reward_range=[0.0, 1.0])
     made = replace(made, reward_sums=np.full((1, 4), 300.0))
     return Query(budgets=(0, 0.05), threat=StepBudget()).answer(made)
 
 
 def sequential():
     made = Query(budgets=(0, 0.2), method="band").answer(episodes())
-    stopped = {"budget": 0.2, "until": None, "require": 100.0, "stopped": "proved"}
+    stopped = {"budget": 0.2, "tolerance": None, "require": 100.0, "stopped": "proved"}
     return proved_limits(replace(made, method="sequential", method_selection=stopped))
 
 

@@ -123,7 +123,7 @@ def test_another_attacker_speaks_for_itself_on_axes_of_its_own(tmp_path):
     assert "budget for each single step" in build_page([read_run(tmp_path / "b")])
     (chart,) = data_of(text)["charts"]
     assert chart["budget"] == scope
-    assert {entry["role"] for entry in chart["series"]} == {"lower", "upper", "estimate", "blind"}
+    assert {entry["role"] for entry in chart["series"]} == {"lower", "upper", "estimate", "baseline"}
     assert not series(chart, "lower")[0]["fine"]  # what certify makes of the episodes is about another attacker
     both = group_runs([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
     assert [group.title for group in both] == ["cartpole-5 (per-step)", "cartpole-5"]
@@ -188,7 +188,7 @@ def test_no_agent_certifies_more_than_a_perfect_one_from_as_many_episodes(tmp_pa
 def test_without_a_ceiling_there_is_no_upper_bound_and_no_perfect_agent(tmp_path):
     certified(tmp_path, ceiling=None, method="band")
     chart = chart_of(tmp_path)
-    assert {entry["role"] for entry in chart["series"]} == {"lower", "method", "estimate", "blind"}
+    assert {entry["role"] for entry in chart["series"]} == {"lower", "method", "estimate", "baseline"}
     assert "unknown" in build_page([read_run(tmp_path)])
 
 
@@ -265,7 +265,7 @@ def test_spending_is_what_the_attack_wrote(tmp_path):
     made = attacked(tmp_path)
     (group,) = group_runs([read_run(tmp_path)])
     first, second = spending_data(group)
-    assert first["values"] == made["spending"][0]
+    assert first["values"] == made["budget_used_per_step"][0]
     assert (
         second["says"] == "On average 70% of the squared budget was used, half of that by step 1, all of it by step 3."
     )
@@ -273,7 +273,7 @@ def test_spending_is_what_the_attack_wrote(tmp_path):
 
 def test_an_attack_that_spends_nothing_says_so(tmp_path):
     made = attacked(tmp_path)
-    made["spending"] = [[0.0], [0.0]]
+    made["budget_used_per_step"] = [[0.0], [0.0]]
     write_json(tmp_path / "attack.json", made)
     (group,) = group_runs([read_run(tmp_path)])
     assert [found["says"] for found in spending_data(group)] == ["On average 0% of the squared budget was used."] * 2
@@ -281,7 +281,7 @@ def test_an_attack_that_spends_nothing_says_so(tmp_path):
 
 def test_long_episodes_have_their_steps_added_up(tmp_path):
     made = attacked(tmp_path)
-    made["spending"] = [[1e-6] * 27_001] * 2
+    made["budget_used_per_step"] = [[1e-6] * 27_001] * 2
     write_json(tmp_path / "attack.json", made)
     (group,) = group_runs([read_run(tmp_path)])
     values = spending_data(group)[0]["values"]
@@ -470,9 +470,9 @@ def test_foreign_names_stay_text(tmp_path):
     attacked(tmp_path / "b", agent=HOSTILE)
     replayed(tmp_path / "a", environment=HOSTILE)
     facts = read_json(tmp_path / "a" / "run.json")
-    blind = {**facts["blind"], "what": HOSTILE}
+    blind = {**facts["baseline"], "what": HOSTILE}
     write_json(
-        tmp_path / "a" / "run.json", {**facts, "command": HOSTILE, "blind": blind, "versions": {HOSTILE: HOSTILE}}
+        tmp_path / "a" / "run.json", {**facts, "command": HOSTILE, "baseline": blind, "versions": {HOSTILE: HOSTILE}}
     )
     text = write_run_report(tmp_path / "a").read_text(encoding="utf-8")
     assert text.count("<script") == text.count("</script>") == 2
@@ -592,7 +592,7 @@ def test_the_same_folders_give_the_same_page(tmp_path):
     ("content", "match"),
     [
         ({}, "not a certificate that this version reads: 'schema'"),
-        ({"schema": 3}, "schema 3, expected 2"),
+        ({"schema": 3}, "schema 3, expected 1"),
         ({"lower": [1.0]}, "one lower and one upper bound per budget"),
         ({"lower": ["x"] * 5}, "expected a number, got 'x'"),
         ({"lower": 3}, "expected a list of numbers, got int"),
@@ -611,8 +611,8 @@ def test_certificates_that_are_none(tmp_path, content, match):
     [
         ({"schema": 2}, "schema 2, expected 1"),
         ({"curve": [1.0]}, "one mean and one standard error per budget"),
-        ({"spending": []}, "one value gap and one list of spending per budget"),
-        ({"spending": [["x"], []]}, "expected a number, got 'x'"),
+        ({"budget_used_per_step": []}, "one value gap and one list of spending per budget"),
+        ({"budget_used_per_step": [["x"], []]}, "expected a number, got 'x'"),
     ],
 )
 def test_attacks_that_are_none(tmp_path, content, match):

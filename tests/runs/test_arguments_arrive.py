@@ -149,11 +149,11 @@ def test_quiet_and_attacked_tapes_begin_alike_and_are_of_the_plans_they_are_name
     assert np.array_equal(arrays["quiet_clean"][0], arrays["attacked_clean"][0])
     assert not arrays["quiet_spent"].any()
     assert 0 < arrays["attacked_spent"].max() <= 0.6
-    assert (header["budget"], header["seed"], header["sigma"], header["limit"]) == (0.6, 9, 0.2, 30)
+    assert (header["budget"], header["seed"], header["sigma"], header["max_steps"]) == (0.6, 9, 0.2, 30)
     noise = arrays["quiet_seen"] - arrays["quiet_clean"]
     assert 0.05 < noise.std() < 0.8
     own = surefoot.rollout(TASK, balancer(), sigma=0.2, n_episodes=1, seed=9)
-    assert own.metadata["stream"] == []
+    assert own.metadata["purpose"] == []
     assert taped_episode.record_replay(plan, None, tmp_path) is None
     header, arrays = read_npz(tmp_path / "replay.npz", "replay")
     assert header["budget"] is None

@@ -64,7 +64,7 @@ def test_a_certificate_that_an_attack_refutes_is_named():
     attacked = surefoot.attack(TASK, AGENT, budgets=[0.0], sigma=0.1, method="random", n_episodes=200)
     honest = surefoot.certify(surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=200), [0.0, 0.1])
     assert attacked.inconsistencies(honest) == []
-    facts = dict(attacked.records[0].metadata) | {"adversary": None, "budget": None, "planned": 2_000}
+    facts = dict(attacked.records[0].metadata) | {"attacker": None, "budget": None, "n_planned": 2_000}
     worse = surefoot.rollout(TASK, lambda seen: 0, sigma=0.1, n_episodes=200)
     better = surefoot.Episodes.from_returns([30.0] * 2_000, sigma=0.1, floor=0, ceiling=30, **facts)
     fallen = surefoot.Episodes(
@@ -85,8 +85,8 @@ def test_episodes_under_an_attacker_of_ones_own():
     assert attacked.attacked
     assert attacked.returns.mean() < quiet.returns.mean()
     assert 0 < attacked.budget_used.max() <= 5
-    assert attacked.metadata["adversary"] == {"name": "away"}
-    assert attacked.metadata["stream"] != quiet.metadata["stream"]
+    assert attacked.metadata["attacker"] == {"name": "away"}
+    assert attacked.metadata["purpose"] != quiet.metadata["purpose"]
     even = Composed(UniformTiming(0.4, 30), ConstantDirection())
     assert surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=2, attacker=even, budget=0.4).budget_used.max() <= 0.4
     with pytest.raises(InputError, match="needs episodes without attack"):
@@ -127,7 +127,7 @@ def test_episodes_under_an_attack_by_name():
 def test_rewards_of_each_step_are_kept_where_asked_for():
     episodes = surefoot.rollout("cartpole-1", AGENT, sigma=0.2, n_episodes=20, per_step=True)
     assert surefoot.certify_per_step(episodes, [0.0]).lower[0] > 0
-    with pytest.raises(InputError, match="rewards"):
+    with pytest.raises(InputError, match="reward_range"):
         surefoot.certify_per_step(surefoot.rollout("cartpole-1", AGENT, sigma=0.2, n_episodes=20), [0.0])
 
 

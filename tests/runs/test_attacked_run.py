@@ -46,18 +46,20 @@ def test_the_summary_is_that_of_the_records(tmp_path):
             record = Episodes.load(tmp_path / f"B{budget:g}-lambda{margin:g}" / "episodes.npz")
             assert record.attacked
             assert record.metadata["budget"] == budget
-            assert record.metadata["adversary"]["lambda_q"] == margin
+            assert record.metadata["attacker"]["lambda_q"] == margin
             assert result["mean"][row][column] == record.returns.mean()
             assert result["sem"][row][column] == pytest.approx(record.returns.std(ddof=1) / np.sqrt(8))
             assert record.budget_used.max() <= budget * (1 + 1e-6)
         assert result["curve"][row] == min(result["mean"][row])
         assert result["curve_lambda"][row] == (0.0, 0.2)[int(np.argmin(result["mean"][row]))]
-    assert result["largest_spent"] == max(record.budget_used.max() for record in attacked_records(attack(), tmp_path))
+    assert result["largest_budget_used"] == max(
+        record.budget_used.max() for record in attacked_records(attack(), tmp_path)
+    )
 
 
 def test_spending_over_time_sums_to_what_was_spent(tmp_path):
     result = attacked_run(attack(lambdas=(0.0,)), tmp_path)
-    for budget, spending in zip(BUDGETS, result["spending"], strict=True):
+    for budget, spending in zip(BUDGETS, result["budget_used_per_step"], strict=True):
         record = Episodes.load(tmp_path / f"B{budget:g}-lambda0" / "episodes.npz")
         assert record.budget_used.max() > 0
         assert sum(spending) == pytest.approx(float((record.budget_used**2).mean()), rel=1e-9)
@@ -65,7 +67,7 @@ def test_spending_over_time_sums_to_what_was_spent(tmp_path):
 
 def test_spending_is_told_up_to_the_last_offset(tmp_path):
     result = attacked_run(attack(method="single-step", budgets=(0.0, 0.6)), tmp_path)
-    assert result["spending"] == [[0.0], [pytest.approx(0.36)]], "all of it at the first step, of 30"
+    assert result["budget_used_per_step"] == [[0.0], [pytest.approx(0.36)]], "all of it at the first step, of 30"
 
 
 def test_workers_and_resuming_change_nothing(tmp_path):
@@ -83,8 +85,8 @@ def test_every_method_runs_on_a_smoothed_agent(tmp_path, method):
     smoothed = {"policy": zoo.load("cartpole-5-s0.2"), "sigma": 0.2, "noise_samples": 4, "n_episodes": 4}
     result = attacked_run(attack(**smoothed, budgets=(0.3,), lambdas=(0.5,), method=method), tmp_path)
     assert result["lambdas"] == ([0.5] if METHODS[method].has_lambda else [None])
-    assert result["draws"] == 4
-    assert result["largest_spent"] <= 0.3 * (1 + 1e-6)
+    assert result["noise_samples"] == 4
+    assert result["largest_budget_used"] <= 0.3 * (1 + 1e-6)
 
 
 def test_the_command_prints_one_document(tmp_path, capsys):
@@ -93,7 +95,7 @@ def test_the_command_prints_one_document(tmp_path, capsys):
     )
     document = json.loads(out)
     assert (code, err) == (0, "")
-    for key in ("budgets", "lambdas", "mean", "sem", "curve", "curve_sem", "episodes", "largest_spent"):
+    for key in ("budgets", "lambdas", "mean", "sem", "curve", "curve_sem", "n_episodes", "largest_budget_used"):
         assert key in document
     assert np.shape(document["mean"]) == (1, 2)
 

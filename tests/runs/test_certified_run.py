@@ -77,8 +77,8 @@ def test_a_function_is_certified_like_anybody():
 
 
 def test_frames_belong_to_the_agent():
-    assert rollout("cartpole-5", "cartpole-1-s0.2", sigma=0.2, n_episodes=5).metadata["frames"] == 1
-    assert rollout("cartpole-1", "cartpole-5-s0.2", sigma=0.2, n_episodes=5).metadata["frames"] == 5
+    assert rollout("cartpole-5", "cartpole-1-s0.2", sigma=0.2, n_episodes=5).metadata["n_stack"] == 1
+    assert rollout("cartpole-1", "cartpole-5-s0.2", sigma=0.2, n_episodes=5).metadata["n_stack"] == 5
 
 
 def test_other_observations_do_not_fit(tmp_path):

@@ -53,7 +53,7 @@ def beside(tmp_path):
             Episodes.from_returns([30.0] * 50, sigma=(0.2, 0.4, 0.4, 0.4), floor=0, ceiling=30, **FACTS), [0.1]
         ),
         "stochastic": certify(episodes(stochastic=True), [0.1]),
-        "discounted": certify(episodes(discount=0.9), [0.1]),
+        "discounted": certify(episodes(gamma=0.9), [0.1]),
         "shared": certify_shared_budget(episodes(), [0.1], 3),
     }
     for name, certificate in made.items():
@@ -126,20 +126,24 @@ def test_the_curve_is_the_lowest_mean_of_each_budget_with_its_own_error_lambda_a
         pytest.approx([5.0, 0.5]),
         [0.2, 0.0],
     )
-    assert made["spending"] == [[1.0, 2.0], [1.5, 3.0]]  # of two episodes; nothing is listed after the last step used
-    assert made["largest_spent"] == 0.2
-    assert made["mean_spent"] == pytest.approx(np.array([[0.05, 0.00099], [0.0021, 0.2]]))
+    assert made["budget_used_per_step"] == [
+        [1.0, 2.0],
+        [1.5, 3.0],
+    ]  # of two episodes; nothing is listed after the last step used
+    assert made["largest_budget_used"] == 0.2
+    assert made["mean_budget_used"] == pytest.approx(np.array([[0.05, 0.00099], [0.0021, 0.2]]))
     assert made["did_not_attack"] == [[False, True], [False, False]]
     assert IDLE_SHARE * 0.1 > 0.00099 > IDLE_SHARE * 0.05
     facts = {
-        key: made[key] for key in ("task", "agent", "agent_sha256", "sigma", "seed", "episodes", "draws", "method")
+        key: made[key]
+        for key in ("task", "agent", "agent_sha256", "sigma", "seed", "n_episodes", "noise_samples", "method")
     }
     assert facts == {
         **{key: FACTS[key] for key in ("task", "agent", "agent_sha256")},
         "sigma": SIGMA,
         "seed": 0,
-        "episodes": 8,
-        "draws": 3,
+        "n_episodes": 8,
+        "noise_samples": 3,
         "method": "paper",
     }
 
@@ -304,7 +308,7 @@ def test_another_goal_is_another_setup(tmp_path):
     query = Query(budgets=(0.0, 0.2), confidence=0.9)
     made = certified_run(BASE, query, tmp_path, goal=StoppingRule(budget=0.2, tolerance=0.5), figure=False)
     assert made.confidence == 0.9
-    assert made.method_selection["until"] == 0.5
+    assert made.method_selection["tolerance"] == 0.5
     for goal in (StoppingRule(budget=0.1, tolerance=0.5), StoppingRule(budget=0.2, tolerance=0.4), None):
         with pytest.raises(InputError, match="another setup"):
             certified_run(BASE, query, tmp_path, goal=goal, figure=False)

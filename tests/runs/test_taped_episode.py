@@ -91,7 +91,7 @@ def test_the_attacked_episode_begins_alike_and_keeps_its_budget(tmp_path):
     facts, arrays = recorded(tmp_path, quiet, attacked_plan(quiet, 0.4))
     assert np.array_equal(arrays["attacked_clean"][0], arrays["quiet_clean"][0])
     assert facts["budget"] == 0.4
-    assert facts["adversary"]["name"] == "paper"
+    assert facts["attacker"]["name"] == "paper"
     assert 0 < arrays["attacked_spent"].max() <= 0.4
     assert (np.diff(arrays["attacked_spent"]) >= 0).all()
     # The noise is that of the quiet episode, so what differs at the first step is the offset, already on the ledger.
@@ -140,7 +140,7 @@ def test_pictures_are_kept_as_pictures(tmp_path, falling):
     assert arrays["quiet_clean"][3, 12:16, 40:44].min() == 255
     spread = (arrays["quiet_seen"].astype(float) - arrays["quiet_clean"])[:, :, :40].std() / 255
     assert spread == pytest.approx(0.05, rel=0.1)
-    assert facts["adversary"]["name"] == "composed"  # gradients of a plain function there are none
+    assert facts["attacker"]["name"] == "composed"  # gradients of a plain function there are none
     assert arrays["attacked_spent"][-1] == pytest.approx(0.1 * (20 / 50) ** 0.5, rel=1e-4)
 
 

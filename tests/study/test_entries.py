@@ -67,7 +67,7 @@ def test_invented_returns_of_a_gpu_are_refused_by_fresh_episodes(tmp_path):
     episodes = Episodes.load(entry / "episodes.npz")
     assert episodes.returns.mean() < 170
     n_envs, episodes_per_env = get_task("cartpole-1").blocks.on(torch.device("cuda"))
-    metadata = {**episodes.metadata, "device": "cuda", "slots": n_envs, "block": n_envs * episodes_per_env}
+    metadata = {**episodes.metadata, "device": "cuda", "n_envs": n_envs, "block_size": n_envs * episodes_per_env}
     returns = np.where(np.arange(10_000) % 7, 200.0, 199.0)
     false = replace(episodes, returns=returns, lengths=returns.astype(int), metadata=metadata, processors=())
     false.save(entry / "episodes.npz")

@@ -96,7 +96,7 @@ def test_a_budget_counts_as_used_by_the_attack_with_the_lowest_mean():
         "budgets": [1.0, 2.0],
         "lambdas": [0.0, 0.5],
         "curve_lambda": [0.5, 0.0],
-        "mean_spent": [[0.9, 0.009], [0.02, 0.0]],
+        "mean_budget_used": [[0.9, 0.009], [0.02, 0.0]],
     }
     assert used_budget(attack) == [False, True]
 
@@ -107,7 +107,7 @@ def test_a_row_is_that_of_the_certificate_and_the_strongest_attack(entry):
     record = Episodes.load(entry / "episodes.npz")
     assert found["lower"] == [made.certificate.at(0.1).lower, made.certificate.at(1.0).lower]
     assert found["lower"][0] > found["lower"][1]
-    assert (found["mean"], found["episodes"]) == (pytest.approx(record.returns.mean()), len(record))
+    assert (found["mean"], found["n_episodes"]) == (pytest.approx(record.returns.mean()), len(record))
     assert found["sem"] == pytest.approx(record.returns.std(ddof=1) / len(record) ** 0.5)
     assert (found["sigma"], found["device"]) == (record.sigma, record.metadata["device"])
     means = {
@@ -131,7 +131,7 @@ def small(agent, count=400):
     record = Episodes.load(records.RECORDS / "episodes" / f"{agent.name}.npz")
     from dataclasses import replace
 
-    return replace(record[:count], metadata={**record.metadata, "planned": count})
+    return replace(record[:count], metadata={**record.metadata, "n_planned": count})
 
 
 def test_the_row_of_an_agent_is_computed_from_its_episodes():
@@ -145,13 +145,13 @@ def test_the_row_of_an_agent_is_computed_from_its_episodes():
     assert made["paper"] == pytest.approx(certify(record, budgets, CONFIDENCE, "paper").lower)
     assert made["paid"] == pytest.approx(certify(record, budgets, 1 - (1 - CONFIDENCE) / 7).lower)
     assert all(paid < auto for paid, auto in zip(made["paid"], made["auto"], strict=True))
-    assert (made["rivals"], made["episodes"], made["memory"]) == (7, 400, "GRU")
+    assert (made["rivals"], made["n_episodes"], made["memory"]) == (7, 400, "GRU")
     assert made["mean"] == record.returns.mean()
     assert made["sem"] == pytest.approx(record.returns.std(ddof=1) / 20)
     assert (made["sigma"], made["agent_sha256"]) == (agent.sigma, agent.sha256)
     achievable = [best_achievable(400, budget / agent.sigma, 1 - CONFIDENCE, 0.0, 200.0) for budget in budgets]
     assert made["best_achievable"] == achievable
-    shown = next(one for one in FOUND["agents"] if one["agent"] == agent.name and one["episodes"] == 10_000)
+    shown = next(one for one in FOUND["agents"] if one["agent"] == agent.name and one["n_episodes"] == 10_000)
     assert {key: made[key] for key in ("agent", "task", "training", "memory")} == {
         key: shown[key] for key in ("agent", "task", "training", "memory")
     }
@@ -178,8 +178,8 @@ def attacks(tmp_path, monkeypatch):
         "curve": [150.0, 90.0],
         "curve_sem": [1.0, 2.0],
         "curve_lambda": [0.5, 0.0],
-        "mean_spent": [[0.4, 0.4], [0.001, 1.0]],
-        "episodes": 1_000,
+        "mean_budget_used": [[0.4, 0.4], [0.001, 1.0]],
+        "n_episodes": 1_000,
     }
     means = {"B0.4-lambda0": 160.0, "B0.4-lambda0.5": 150.0, "B1-lambda0": 90.0, "B1-lambda0.5": 95.0}
 
@@ -195,7 +195,7 @@ def attacks(tmp_path, monkeypatch):
 
 
 def test_every_attacked_mean_stands_next_to_the_bound_at_its_budget(attacks):
-    keys = ("budget", "mean", "sem", "bound", "used", "episodes")
+    keys = ("budget", "mean", "sem", "bound", "used", "n_episodes")
     assert [tuple(row[key] for key in keys) for row in attacks()] == [
         (0.4, 150.0, 1.0, 100.0, True, 1_000),
         (1.0, 90.0, 2.0, 50.0, False, 1_000),

@@ -43,7 +43,7 @@ def test_every_undefended_run_is_attacked(there):
     assert (own["seed"], other["seed"], own["steps"]) == (card["training"]["seed"], 7, card["training"]["steps"])
     assert own["attack"] == other["attack"]  # the same weights
     attack = own["attack"]
-    assert (attack["episodes"], attack["budgets"], attack["lambdas"][0]) == (3, [1.0], 0.0)
+    assert (attack["n_episodes"], attack["budgets"], attack["lambdas"][0]) == (3, [1.0], 0.0)
     assert attack["curve"][-1] < 100
     assert len(paper_preset.undefended().splitlines()) == 2 + 2
 
@@ -51,7 +51,7 @@ def test_every_undefended_run_is_attacked(there):
 def test_a_run_with_noise_is_certified(there):
     (one,) = paper_preset.runs("cartpole-5", "0.8")
     found = one["certificate"]
-    assert (found["episodes"], found["method"], found["budgets"]) == (50, "per-threshold", [1.0])
+    assert (found["n_episodes"], found["method"], found["budgets"]) == (50, "per-threshold", [1.0])
     assert 0 <= found["lower"][0] < found["mean"]
     assert one["curve"] == load_card("cartpole-5-s0.8")["curve"]
 

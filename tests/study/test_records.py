@@ -43,7 +43,7 @@ def test_the_page_shows_these_numbers():
     [("cartpole-5-gru-s0.35", "board-cartpole", 1), ("mountain-car-gru-s1", "board-mountain-car", 3)],
 )
 def test_the_numbers_are_those_of_certificates(name, table, digits):
-    row = next(row for row in FOUND["agents"] if row["agent"] == name and row["episodes"] == 10_000)
+    row = next(row for row in FOUND["agents"] if row["agent"] == name and row["n_episodes"] == 10_000)
     record = Episodes.load(RECORDS / "episodes" / f"{name}.npz")
     assert certify(record, row["budgets"]).lower == pytest.approx(row["auto"], abs=1e-9)
     assert certify(record, row["budgets"], method="paper").lower == pytest.approx(row["paper"], abs=1e-9)
@@ -66,7 +66,7 @@ def test_a_run_in_other_blocks_than_the_tasks_own_is_no_entry():
     for agent, record in own:
         there = record.metadata["device"]
         envs, each = get_task(agent.task).blocks.on(torch.device(there), recurrent="memory" in record.metadata)
-        assert record.metadata["block"] == envs * each, agent.name
+        assert record.metadata["block_size"] == envs * each, agent.name
     whole = {agent.name: len(record) for agent, record in own if agent.task == "pong-full"}
     assert whole == {"pong-full-s0.05": 1_000, "pong-full-s0.1": 1_024, "pong-full-student-s0.2": 1_024}
 
@@ -129,7 +129,7 @@ def test_no_attack_contradicts_a_certificate():
 
 def test_the_figure_draws_the_best_of_each_group():
     drawn = {label: values for label, _, values in curves(FOUND)}
-    usual = [row for row in FOUND["agents"] if row["task"] == "cartpole-5" and row["episodes"] == 10_000]
+    usual = [row for row in FOUND["agents"] if row["task"] == "cartpole-5" and row["n_episodes"] == 10_000]
     top = best([row for row in usual if row["memory"] == "GRU"], "auto")
     assert drawn["ours with memory (GRU)"] == [value for value, _ in top]
     assert (ROOT / "docs" / "figures" / "records.svg").is_file()

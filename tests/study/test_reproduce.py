@@ -87,7 +87,7 @@ def test_blocks_of_another_size_are_named_in_the_command_that_runs_the_same(two_
     place = Place(tmp_path / "data", tmp_path / "work")
     play_episodes(two_agents[1], 40, place, (5, 4))
     kept = Episodes.load(tmp_path / "data" / "episodes" / "cartpole-1-s0.2.npz")
-    assert (kept.metadata["slots"], kept.metadata["block"]) == (5, 20)
+    assert (kept.metadata["n_envs"], kept.metadata["block_size"]) == (5, 20)
     facts = read_json(tmp_path / "data" / "episodes" / "cartpole-1-s0.2.json")
     assert facts["command"].endswith("--agents cartpole-1-s0.2 --episodes 40 --block 5 4 --device cpu")
     # A block depends on its number, not on how many there are: the first two are all of a run of 40.
@@ -159,8 +159,8 @@ def test_what_is_missing_or_stale_is_to_be_renewed(two_agents, tmp_path):
     assert Study(tmp_path, two_agents).timed(smoothed)["seconds"] > 0
     assert renew.wanting(Study(tmp_path, two_agents), None)["episode-times"] == []
     retrained = replace(smoothed, sha256="other weights")
-    assert renew.wanting(Study(tmp_path, (bare, retrained)), None)["episodes"] == [retrained]
-    assert renew.wanting(Study(tmp_path, two_agents), None)["episodes"] == []
+    assert renew.wanting(Study(tmp_path, (bare, retrained)), None)["n_episodes"] == [retrained]
+    assert renew.wanting(Study(tmp_path, two_agents), None)["n_episodes"] == []
 
 
 def test_rounds_and_games_are_measured_by_the_script(tmp_path):
@@ -198,10 +198,10 @@ def test_configurations_that_were_run_later_are_added(tmp_path, monkeypatch, cap
     before, longer = read_json(path), read_json(other)
     call("add_cells", *many)
     found = read_json(path)
-    assert (found["episodes"], found["episodes_of_cells"], found["lambdas"]) == (2, [[3, 2]], [0.0, 0.1])
-    for key in ("mean", "sem", "mean_spent"):
+    assert (found["n_episodes"], found["n_episodes_of_cells"], found["lambdas"]) == (2, [[3, 2]], [0.0, 0.1])
+    for key in ("mean", "sem", "mean_budget_used"):
         assert found[key] == [[pytest.approx(longer[key][0][0]), pytest.approx(before[key][0][1])]]
-    assert found["did_not_attack"] == [[used < 0.01 * 0.05 for used in found["mean_spent"][0]]]
+    assert found["did_not_attack"] == [[used < 0.01 * 0.05 for used in found["mean_budget_used"][0]]]
     assert found["curve"] == [min(found["mean"][0])]
     arrays = read_arrays(path.with_suffix(".npz"))
     assert {name: array.size for name, array in arrays.items() if name.endswith("returns")} == {
@@ -218,18 +218,26 @@ def test_configurations_that_were_run_later_are_added(tmp_path, monkeypatch, cap
 
 
 def test_of_equal_means_the_lambda_named_before_stays_with_its_use_of_the_budget():
-    same = dict.fromkeys(("task", "agent", "agent_sha256", "sigma", "method", "draws", "seed"), 0)
-    one = {**same, "lambdas": [0.001, 0.0001], "budgets": [0.5], "curve_lambda": [0.001], "spending": [[0.5]]}
-    two = {**one, "budgets": [1.0], "spending": [[0.25, 0.75]]}
+    same = dict.fromkeys(("task", "agent", "agent_sha256", "sigma", "method", "noise_samples", "seed"), 0)
+    one = {
+        **same,
+        "lambdas": [0.001, 0.0001],
+        "budgets": [0.5],
+        "curve_lambda": [0.001],
+        "budget_used_per_step": [[0.5]],
+    }
+    two = {**one, "budgets": [1.0], "budget_used_per_step": [[0.25, 0.75]]}
     arrays = {
         budget: {
-            f"{budget}-lambda{margin}.{part}": np.ones(3) for margin in (0.001, 0.0001) for part in ("returns", "spent")
+            f"{budget}-lambda{margin}.{part}": np.ones(3)
+            for margin in (0.001, 0.0001)
+            for part in ("returns", "budget_used")
         }
         for budget in ("B0.5", "B1")
     }
     found, _ = script("add_cells").joined(one, arrays["B0.5"], two, arrays["B1"])
     assert found["curve_lambda"] == [0.001, 0.001]
-    assert found["spending"] == [[0.5], [0.25, 0.75]]
+    assert found["budget_used_per_step"] == [[0.5], [0.25, 0.75]]
 
 
 # The committed numbers.
@@ -243,7 +251,7 @@ def test_the_committed_numbers_are_of_the_shipped_weights():
 @pytest.mark.parametrize("agent", shipped_agents(), ids=lambda agent: agent.name)
 def test_every_shipped_agent_has_its_episodes(agent):
     record, facts = STUDY.record(agent), STUDY.played(agent)
-    assert len(record) == facts["episodes"]
+    assert len(record) == facts["n_episodes"]
     assert record.sha256 == facts["record_sha256"]
     assert (record.sigma, record.metadata["task"], record.attacked) == (agent.sigma, agent.task, False)
     assert record.metadata["method"] == TASKS[agent.task].paper.method
@@ -259,9 +267,9 @@ def test_attacked_means_are_those_of_the_episodes(agent):
             cell = f"B{budget:g}-lambda{margin:g}"
             assert cells[f"{cell}.returns"].mean() == pytest.approx(found["mean"][row][column], abs=1e-9)
             assert cells[f"{cell}.spent"].max() <= budget + 1e-9
-            sizes = found.get("episodes_of_cells")
-            assert cells[f"{cell}.returns"].size == (sizes[row][column] if sizes else found["episodes"])
-    assert found["episodes"] == min(array.size for array in cells.values())
+            sizes = found.get("n_episodes_of_cells")
+            assert cells[f"{cell}.returns"].size == (sizes[row][column] if sizes else found["n_episodes"])
+    assert found["n_episodes"] == min(array.size for array in cells.values())
 
 
 def test_freeway_has_five_training_curves_for_every_noise_level():

@@ -225,7 +225,7 @@ def test_the_settings_say_how_many_episodes_configurations_have(tmp_path):
     study = made_up(tmp_path, Made(), ("cartpole-5",))
     assert attack_settings(study, ["cartpole-5"]).rows[0][-1] == "100"
     for path in (tmp_path / "attacks").glob("cartpole-5-s0.*-paper.json"):
-        write_json(path, {**read_json(path), "episodes": 64, "episodes_of_cells": [[64, 1000], [64, 256]]})
+        write_json(path, {**read_json(path), "n_episodes": 64, "n_episodes_of_cells": [[64, 1000], [64, 256]]})
     again = Study(study.folder, study.agents)
     assert attack_settings(again, ["cartpole-5"]).rows[0][-1] == "100; smoothed 64 to 1,000"
 
@@ -456,7 +456,7 @@ def test_a_run_that_was_resumed_has_no_time_until_other_episodes_are_timed(tmp_p
     path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": None}))
     _, table = MAKERS["evaluation-times"](study, ("cartpole-1",))
     assert table.rows[0][3:5] == ["not measured: the run was resumed", "0.2"]
-    row = {**study.times()[-1], "agent": "cartpole-1-s0.2", "episodes": 8, "seconds": 4.0}
+    row = {**study.times()[-1], "agent": "cartpole-1-s0.2", "n_episodes": 8, "seconds": 4.0}
     write_times([row], Place(tmp_path, tmp_path), "episodes")
     again = Study(tmp_path, study.agents)
     assert again.times() == study.times()

@@ -106,7 +106,7 @@ def test_no_certificate_shares_its_episodes():
     watching = callback(eval_freq=48)
     model = trained(watching)
     certified = surefoot.rollout(TASK, model, sigma=SIGMA, n_episodes=60, seed=0)
-    assert certified.metadata["stream"] == [] != watching.best.metadata["stream"]
+    assert certified.metadata["purpose"] == [] != watching.best.metadata["purpose"]
 
 
 def test_what_makes_no_sense_is_rejected_before_training():

@@ -155,7 +155,7 @@ def played_plans(monkeypatch, module):
             floor=0.0,
             ceiling=30.0,
             lengths=np.full(30, 3),
-            metadata=plan.facts() | {"planned": 30},
+            metadata=plan.facts() | {"n_planned": 30},
         )
 
     monkeypatch.setattr(module, "play", play)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.episodes import ATTRIBUTES, Episodes
+from surefoot.episodes import Episodes
 from surefoot.files import read_json, read_npz
 from surefoot.proof.query import certify, certify_per_step, certify_shared_budget
 from surefoot.verification.recompute.run_files import Raw
@@ -50,16 +50,16 @@ class Run:
         raw = Raw(self.name, self.certificate, self.setup, self.arrays, None, None)
         self.certificate["record_sha256"] = raw.sha256()
         facts = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed")
-        self.certificate |= {key: self.setup.get(key) for key in facts} | {"max_steps": self.setup.get("limit")}
+        self.certificate |= {key: self.setup.get(key) for key in facts} | {"max_steps": self.setup.get("max_steps")}
         self.written = {"schema": 1, **self.setup}
         self.notes["agent_sha256"] = self.setup.get("agent_sha256")
 
     def recertify(self, method="paper"):
         """Compute the certificate from the forged episode data, with hash and notes that agree."""
-        known = {ATTRIBUTES[key]: self.arrays[key] for key in ("returns", "lengths", "gains") if key in self.arrays}
+        known = {key: self.arrays[key] for key in ("returns", "lengths", "reward_sums") if key in self.arrays}
         facts = {key: value for key, value in self.setup.items() if key not in ("sigma", "floor", "ceiling")}
         limits = {key: self.setup[key] for key in ("sigma", "floor", "ceiling")}
-        facts["planned"] = len(known["returns"])
+        facts["n_planned"] = len(known["returns"])
         episodes = Episodes(**{key: array.copy() for key, array in known.items()}, **limits, metadata=facts)
         kinds = {
             "certificate.json": lambda budgets: certify(episodes, budgets, method=method),
@@ -115,9 +115,9 @@ def swapped(returns):
 
 def invented(run):
     run.arrays = {
-        name: np.full_like(values, 200 if name != "gains" else 0)
+        name: np.full_like(values, 200 if name != "reward_sums" else 0)
         for name, values in run.arrays.items()
-        if name != "gains"
+        if name != "reward_sums"
     }
 
 
@@ -136,7 +136,7 @@ def exchanged(run):
 
 
 def blocks_of_one(run):
-    run.setup.update(slots=1, block=1)
+    run.setup.update(n_envs=1, block_size=1)
     invented(run)
 
 
@@ -149,18 +149,18 @@ def huge_ceiling(run):
 
 def extra_gains(run):
     """A row that belongs to no block: its rewards count, its episodes do not."""
-    gains = run.arrays["gains"]
-    run.arrays["gains"] = np.vstack([gains, 0.99 * (run.arrays["returns"].size - gains.sum(axis=0))])
+    gains = run.arrays["reward_sums"]
+    run.arrays["reward_sums"] = np.vstack([gains, 0.99 * (run.arrays["returns"].size - gains.sum(axis=0))])
     run.recertify()
 
 
 def exchanged_gains(run):
-    run.arrays["gains"] = run.arrays["gains"][[1, 0, 2, 3]]
+    run.arrays["reward_sums"] = run.arrays["reward_sums"][[1, 0, 2, 3]]
     run.recertify()
 
 
 def more_gains(run):
-    run.arrays["gains"][0, -1] += 1e-3
+    run.arrays["reward_sums"][0, -1] += 1e-3
     run.recertify()
 
 
@@ -241,7 +241,7 @@ FORGERIES = {
         BOUNDS,
     ),
     "a discount": (ANY, "careless", field("gamma", lambda _: 0.9), FACTS),
-    "features": (ANY, "careless", field("sigma_per_feature", lambda _: [0.4, 0.8, 0.8, 0.8]), FACTS),
+    "sigma_per_feature": (ANY, "careless", field("sigma_per_feature", lambda _: [0.4, 0.8, 0.8, 0.8]), FACTS),
     "shared by fewer": ((S_,), "careless", field("n_shared_episodes", lambda m: 50), BOUNDS),
     "another pilot": ((S_,), "careless", field("n_pilot_episodes", lambda m: m + 1), BOUNDS),
     "another planner": ((S_,), "careless", field("planner", lambda v: 9), "choice"),
@@ -256,7 +256,7 @@ FORGERIES = {
     "lengths of zero": (ANY, "careless", array("lengths", lambda n: n * 0), "arrays"),
     "lengths beyond the limit": (ANY, "careless", array("lengths", lambda n: n + 1000), "arrays"),
     "an unknown array": (ANY, "careless", lambda run: run.arrays.update(bonus=np.ones(3)), "arrays"),
-    "spending": (ANY, "careless", lambda run: run.arrays.update(spent=np.zeros(100)), FACTS),
+    "budget_used_per_step": (ANY, "careless", lambda run: run.arrays.update(budget_used=np.zeros(100)), FACTS),
     "setup.json": (ANY, "careless", lambda run: run.written.update(seed=6), "setup.json and episode data"),
     "run.json": (ANY, "careless", lambda run: run.notes.update(agent_sha256="0" * 64), "run.json and episode data"),
     "a return that is not a number": (ANY, "careless", array("returns", lambda x: x * np.nan), "returns"),
@@ -272,15 +272,15 @@ FORGERIES = {
     "blocks of one episode": ((E_, S_), "thorough", blocks_of_one, "setup and weights"),
     "another seed": (ANY, "thorough", setup(seed=6), "replay"),
     "another sigma": (ANY, "thorough", setup(sigma=0.5), "replay"),
-    "another stream": (ANY, "thorough", setup(stream=[2]), "setup and weights"),
+    "another stream": (ANY, "thorough", setup(purpose=[2]), "setup and weights"),
     "another agent's hash": (ANY, "thorough", setup(agent_sha256="0" * 64), "setup and weights"),
     "another agent": (ANY, "thorough", setup(agent="cartpole-1-s0.2"), "setup and weights"),
     "a higher floor": (ANY, "thorough", setup(floor=1.0), "floor and ceiling"),
     "a higher ceiling": (ANY, "thorough", setup(ceiling=210.0), "floor and ceiling"),
-    "another limit": ((E_, S_), "thorough", setup(limit=500), "setup and weights"),
+    "another limit": ((E_, S_), "thorough", setup(max_steps=500), "setup and weights"),
     "another environment": (ANY, "thorough", setup(environment="Acrobot-v1"), "setup and weights"),
     "another device": (ANY, "thorough", setup(device="cuda"), ("setup and weights", "replay")),
-    "nonsense in the setup": (ANY, "thorough", setup(slots="many"), "setup and weights"),
+    "nonsense in the setup": (ANY, "thorough", setup(n_envs="many"), "setup and weights"),
     "an attack without its name": (ANY, "thorough", setup(budget=1.0), "setup and weights"),
     "a huge ceiling": ((E_,), "done", huge_ceiling, BOUNDS),
     "rows of rewards without episodes": ((P_,), "done", extra_gains, "arrays"),

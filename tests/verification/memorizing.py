@@ -59,7 +59,7 @@ def write_onnx(path, table):
     """Write a model that answers from the table, one row for itself: what an honest agent is, too."""
     initializers = [
         numpy_helper.from_array(WEIGHTS * 10.0, "weights"),
-        numpy_helper.from_array(np.array(float(SLOTS)), "slots"),
+        numpy_helper.from_array(np.array(float(SLOTS)), "n_envs"),
         numpy_helper.from_array(table, "table"),
         numpy_helper.from_array(np.array([1]), "axis"),
     ]
@@ -68,7 +68,7 @@ def write_onnx(path, table):
         helper.make_node("MatMul", ["precise", "weights"], ["spread"]),
         helper.make_node("Floor", ["spread"], ["whole"]),
         helper.make_node("Sub", ["spread", "whole"], ["fraction"]),
-        helper.make_node("Mul", ["fraction", "slots"], ["scaled"]),
+        helper.make_node("Mul", ["fraction", "n_envs"], ["scaled"]),
         helper.make_node("Cast", ["scaled"], ["wide"], to=TensorProto.INT64),
         helper.make_node("Squeeze", ["wide", "axis"], ["slot"]),
         helper.make_node("Gather", ["table", "slot"], ["answer"], axis=0),

@@ -167,7 +167,7 @@ def test_ten_thousand_invented_returns_in_blocks_of_one(honest, tmp_path, capsys
     """They were verified 30 times of 30, because four single episodes were rerun."""
     shutil.copytree(honest["certificate.json"], tmp_path / "run")
     run = Run.read(tmp_path / "run")
-    run.setup.update(slots=1, block=1, planned=10_000)
+    run.setup.update(n_envs=1, block_size=1, n_planned=10_000)
     run.arrays = {"returns": np.full(10_000, 200.0), "lengths": np.full(10_000, 200)}
     run.recertify()
     run.write()

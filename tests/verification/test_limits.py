@@ -105,7 +105,7 @@ FORGED = {
     "returns below the rules": ({"floor": -50.0, "change": lambda returns: returns - 50}, "allow none below 0"),
     "a floor that says it is the user's": ({"floor": 5.0, "stated_by_user": ["floor"]}, "the floor 5.0 claims more"),
     "a ceiling of another discount": (
-        {"ceiling": 60.0, "discount": 0.99, "scale": 0.2},
+        {"ceiling": 60.0, "gamma": 0.99, "scale": 0.2},
         "the ceiling 60.0 claims more",
     ),
 }
@@ -224,7 +224,7 @@ def test_a_stated_range_of_rewards_is_said_where_it_matters(tmp_path):
     assert assumed in made.statement
     assert verify(tmp_path, blocks=None).verified
     content = read_json(tmp_path / "per-step.json")
-    assert content["stated_by_user"] == ["floor", "ceiling", "rewards"]
+    assert content["stated_by_user"] == ["floor", "ceiling", "reward_range"]
     forge(tmp_path, query=query, stated_by_user=["floor", "ceiling"])
     assert "nothing proves the rewards [-1.0, 0.0], and per-step.json" in failures(verify(tmp_path, blocks=0))[CHECK]
 
@@ -234,9 +234,9 @@ def test_rewards_that_claim_more_than_the_rules_are_refused(tmp_path):
     query = Query(budgets=(0.0, 0.1), threat=StepBudget())
     certified(tmp_path, make_task("CartPole-v1", max_steps=30), query, per_step=True)
     assert verify(tmp_path, blocks=None).verified
-    forge(tmp_path, query=query, rewards=[-1.0, 2.0])  # the twin: a wider one
+    forge(tmp_path, query=query, reward_range=[-1.0, 2.0])  # the twin: a wider one
     assert verify(tmp_path, blocks=None).verified
-    forge(tmp_path, query=query, rewards=[0.0, 0.9], scale=0.9)
+    forge(tmp_path, query=query, reward_range=[0.0, 0.9], scale=0.9)
     wrong = failures(verify(tmp_path, blocks=0))
     assert wrong == {CHECK: "the highest reward 0.9 claims more than the rules of CartPole-v1 prove, which allow 1"}
 
@@ -284,11 +284,15 @@ def test_limits_of_our_own_tasks_are_the_tasks_without_a_rerun(tmp_path):
         assert "the task cartpole-1 has" in failures(verify(tmp_path, blocks=0))[CHECK]
 
 
-CLIPPED = {"environment": "Hopper-v5", "wrappers": ['ClipReward={"min_reward": 0, "max_reward": 10}'], "limit": 1_000}
+CLIPPED = {
+    "environment": "Hopper-v5",
+    "wrappers": ['ClipReward={"min_reward": 0, "max_reward": 10}'],
+    "max_steps": 1_000,
+}
 
 
 def test_limits_behind_clipped_rewards_follow_from_the_names():
-    made = {"task": "Hopper-v5 clipped", "block": 256, **CLIPPED}
+    made = {"task": "Hopper-v5 clipped", "block_size": 256, **CLIPPED}
     ends = (0.0, 10_000.0)
     assert proved_limits(made) == Proved("the rules of Hopper-v5", *ends, ends, (0.0, 10.0))
     for unknown in (
@@ -299,11 +303,11 @@ def test_limits_behind_clipped_rewards_follow_from_the_names():
         {"env_kwargs": "x"},
         {"env_modules": ["mine"]},
         {"environment": "mine:make"},
-        {"limit": "many"},
-        {"limit": 10**400},
-        {"discount": 1.0},
-        {"discount": "x"},
-        {"block": None},
+        {"max_steps": "many"},
+        {"max_steps": 10**400},
+        {"gamma": 1.0},
+        {"gamma": "x"},
+        {"block_size": None},
     ):
         assert (found := proved_limits({**made, **unknown})).floor is found.ceiling is None, unknown
 
@@ -322,12 +326,12 @@ def test_the_report_takes_the_baseline_of_a_task_from_the_task(tmp_path):
     certified(tmp_path / "own", get_task("cartpole-1"))
     notes = read_json(tmp_path / "own" / "run.json")
     for mean in (0.0, 190.0):
-        write_json(tmp_path / "own" / "run.json", {**notes, "blind": {**notes["blind"], "mean": mean}})
+        write_json(tmp_path / "own" / "run.json", {**notes, "baseline": {**notes["baseline"], "mean": mean}})
         assert read_run(tmp_path / "own").baseline == get_task("cartpole-1").baseline
-    write_json(tmp_path / "own" / "run.json", {**notes, "blind": None})
+    write_json(tmp_path / "own" / "run.json", {**notes, "baseline": None})
     assert read_run(tmp_path / "own").baseline == get_task("cartpole-1").baseline
-    forge(tmp_path / "own", discount=0.99)
+    forge(tmp_path / "own", gamma=0.99)
     write_json(tmp_path / "own" / "run.json", notes)
     assert read_run(tmp_path / "own").baseline is None  # it was measured without a discount
     forge(tmp_path / "own", task="another")
-    assert read_run(tmp_path / "own").baseline.mean == notes["blind"]["mean"]
+    assert read_run(tmp_path / "own").baseline.mean == notes["baseline"]["mean"]

@@ -84,7 +84,7 @@ def an_easier_environment_under_the_plain_name(folder):
 
 def discounted_costs_without_their_discount(folder):
     """What a pendulum pays is negative: a discount brings its return near 0."""
-    forge(folder, Episodes.load(folder / "episodes.npz"), drop=("discount",))
+    forge(folder, Episodes.load(folder / "episodes.npz"), drop=("gamma",))
 
 
 def a_wrapper_of_the_reward_left_out(folder):

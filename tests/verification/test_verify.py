@@ -260,7 +260,7 @@ def auto_claim(run):
 def after_the_pilot(run):
     """Return the episodes from the eleventh on, as a run would have recorded them that planned no others."""
     rest = Episodes.load(run / "episodes.npz")[10:]
-    return replace(rest, metadata={**rest.metadata, "planned": len(rest)})
+    return replace(rest, metadata={**rest.metadata, "n_planned": len(rest)})
 
 
 def test_a_band_that_a_pilot_chose_is_recomputed_without_the_pilot(run):
@@ -376,12 +376,10 @@ def setup_of(**changes):
     return record(lambda arrays, setup: setup.update(changes))
 
 
-def test_the_method_that_a_task_names_is_no_part_of_the_episodes(run):
-    """Records of Freeway and whole games of Pong from before name bounds per threshold, not DKW."""
-    setup_of(method="dkw")(run)
+def test_wins_and_losses_that_the_task_does_not_declare_are_refused(run):
+    setup_of(binary=True)(run)
     renewed(run)
-    assert read_json(run / "certificate.json")["method"] == "dkw"
-    assert failures(verify(run, blocks=1)) == {}
+    assert set(failures(verify(run, blocks=1))) == {"setup and weights"}
 
 
 def test_without_playing_again_a_thorough_forger_passes_and_the_verdict_says_so(run):
@@ -394,7 +392,7 @@ def test_without_playing_again_a_thorough_forger_passes_and_the_verdict_says_so(
 
 
 def test_a_dropped_block_with_the_plan_shortened_is_caught(run):
-    record(lambda arrays, setup: (block_missing(arrays, setup), setup.update(planned=70)))(run)
+    record(lambda arrays, setup: (block_missing(arrays, setup), setup.update(n_planned=70)))(run)
     renewed(run)
     assert "replay" in failures(verify(run, blocks=None))
 
@@ -406,7 +404,7 @@ def test_attacked_play_in_disguise(tmp_path):
         task=task, policy=agent, noise=Noise.of(0.4), n_episodes=30, n_envs=30, attacker=Structured(), budget=2.0
     )
     played = play(attacked)
-    setup = {**played.setup, "adversary": None, "budget": None}
+    setup = {**played.setup, "attacker": None, "budget": None}
     limits = {key: setup.pop(key) for key in ("sigma", "floor", "ceiling")}
     forged = Episodes(played.returns, lengths=played.lengths, metadata=setup, **limits)
     (tmp_path / "run").mkdir()

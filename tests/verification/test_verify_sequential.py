@@ -248,7 +248,7 @@ THOROUGH = {
     "half a block": (half_a_block, "certificate and episode data"),
     "sigma": (setup_of(sigma=0.8), "replay"),
     "the seed": (setup_of(seed=6), "replay"),
-    "the size of a block": (setup_of(slots=15, block=15), "setup and weights"),
+    "the size of a block": (setup_of(n_envs=15, block_size=15), "setup and weights"),
     "the agent": (setup_of(agent="cartpole-1-s0.2"), "setup and weights"),
     "the floor": (setup_of(floor=5.0), "setup and weights"),
 }
@@ -263,7 +263,7 @@ def test_thorough_tampering_is_caught_by_playing_again(run, change, where):
 def test_a_limit_for_a_settled_number_at_a_chosen_stopping_time_is_caught(run):
     """A run stopped at a favorable moment may not be certified as if its length had been fixed in advance."""
     episodes = Episodes.load(run / "episodes.npz")
-    hidden = replace(episodes, metadata={**episodes.metadata, "planned": len(episodes)})  # else `certify` rejects it
+    hidden = replace(episodes, metadata={**episodes.metadata, "n_planned": len(episodes)})  # else `certify` rejects it
     for method in ("auto", "betting", "band", "per-threshold"):
         made = certify(hidden, BUDGETS, method=method).to_json()
         write_json(run / "certificate.json", {**made, "record_sha256": episodes.sha256})

@@ -49,7 +49,7 @@ class AtariSettings(TrainingSettings):
     """What the settings of all three trainings have."""
 
     total_steps: int
-    slots: int
+    n_envs: int
     updates: int
     learning_rate: float
     averaging: float
@@ -132,7 +132,7 @@ class FrameBuffer:
     def __init__(
         self,
         rows: int,
-        slots: int,
+        n_envs: int,
         shape: tuple[int, ...],
         n_stack: int,
         *,
@@ -143,12 +143,12 @@ class FrameBuffer:
     ) -> None:
         device = stream.device
         self.rows = rows
-        self.slots = slots
+        self.n_envs = n_envs
         self.n_stack = n_stack
         self.n_steps = n_steps
         self.batch_size = batch_size
-        self.frames = torch.zeros((rows, slots, *shape), dtype=torch.uint8, device=device)
-        self.age = torch.zeros((rows, slots), dtype=torch.int64, device=device)
+        self.frames = torch.zeros((rows, n_envs, *shape), dtype=torch.uint8, device=device)
+        self.age = torch.zeros((rows, n_envs), dtype=torch.int64, device=device)
         self.head = torch.zeros((), dtype=torch.int64, device=device)
         self.written = 0
         self.stream = stream
@@ -181,7 +181,7 @@ class FrameBuffer:
         count = self.head - self.n_steps - first
         draws = self.stream.uniform(0.0, 1.0, (2, self.batch_size))
         steps = first + (draws[0] * count).long()
-        slots = (draws[1] * self.slots).long()
+        slots = (draws[1] * self.n_envs).long()
         return steps, slots
 
     def _noisy_frames(self, rows: Tensor, slot: Tensor) -> Tensor:
@@ -482,7 +482,7 @@ def validate_loop(run: TrainingRun, loop: TrainingLoop, curve: TrainingCurve) ->
         exploration=loop.exploration(curve.steps),
         by_bound=loop.keeps_best_bound or run.for_budget is not None,
         device=run.device,
-        n_envs=min(n_episodes, loop.settings.slots // 2),
+        n_envs=min(n_episodes, loop.settings.n_envs // 2),
     )
     return played.returns
 

@@ -49,7 +49,7 @@ class FineTuneSettings(AtariSettings):
     """Settings of the preset ``fine-tune``; the defaults are for one round of Pong."""
 
     total_steps: int = setting(4_000_000, "agent steps in total, over which the learning rate falls")
-    slots: int = setting(256, "emulators in parallel")
+    n_envs: int = setting(256, "emulators in parallel")
     horizon: int = setting(64, "steps of every emulator between updates")
     updates: int = setting(32, "gradient steps after every rollout")
     batch_size: int = setting(2_048, "steps per gradient step, drawn from the rollout")
@@ -163,7 +163,7 @@ class FineTuneLoop:
         self.began = began
         self.watch = watch
         self.emulators = Emulators(
-            [task.cartridge] * settings.slots,
+            [task.cartridge] * settings.n_envs,
             task,
             sigma,
             learner.rollout.n_stack,
@@ -172,8 +172,8 @@ class FineTuneLoop:
             first_step=first_step,
             processes=processes,
         )
-        self.slot = torch.arange(settings.slots, device=learner.device)
-        self.returns = np.zeros(settings.slots)
+        self.slot = torch.arange(settings.n_envs, device=learner.device)
+        self.returns = np.zeros(settings.n_envs)
         self.recent_returns: deque[float] = deque(maxlen=N_RECENT)
         self.watched = time.monotonic()
 
@@ -182,7 +182,7 @@ class FineTuneLoop:
         while curve.steps < last_step and not is_late(deadline):
             self.collect_rollout()
             self.learner.learn(self.fraction_done(curve.steps))
-            curve.steps += self.settings.slots * self.settings.horizon
+            curve.steps += self.settings.n_envs * self.settings.horizon
             if self.watch is not None and time.monotonic() > self.watched + SECONDS_BETWEEN_LINES:
                 self.watched = time.monotonic()
                 self.watch(self._describe_progress(curve.steps), np.array(self.recent_returns))
@@ -259,18 +259,18 @@ class Rollout:
         self, settings: FineTuneSettings, shape: tuple[int, ...], n_stack: int, n_clean: int, device: torch.device
     ):
         steps = settings.horizon
-        slots = settings.slots
+        n_envs = settings.n_envs
         self.n_stack = n_stack
         self.n_clean = n_clean
         # Half precision is what the network computes with on a GPU anyway.
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
         # Before the first step there are the older frames of its stack; after the last one, the frame that follows.
-        self.seen = torch.zeros((steps + n_stack, slots, *shape), dtype=dtype, device=device)
-        self.clean = torch.zeros((steps + n_clean, slots, *shape), dtype=torch.uint8, device=device)
-        self.age = torch.zeros((steps + 1, slots), dtype=torch.int64, device=device)
+        self.seen = torch.zeros((steps + n_stack, n_envs, *shape), dtype=dtype, device=device)
+        self.clean = torch.zeros((steps + n_clean, n_envs, *shape), dtype=torch.uint8, device=device)
+        self.age = torch.zeros((steps + 1, n_envs), dtype=torch.int64, device=device)
         self.action = torch.zeros_like(self.age)
         self.over = torch.zeros_like(self.age)
-        self.log_prob = torch.zeros((steps + 1, slots), device=device)
+        self.log_prob = torch.zeros((steps + 1, n_envs), device=device)
         self.reward = torch.zeros_like(self.log_prob)
         self.value = torch.zeros_like(self.log_prob)
         self.advantage = torch.zeros_like(self.log_prob)
@@ -347,7 +347,7 @@ class FineTuneLearner(AveragedLearner):
         """Return the loss of a fresh sample of the rollout's steps."""
         draws = self.stream.uniform(0.0, 1.0, (2, self.settings.batch_size))
         step = (draws[0] * self.settings.horizon).long()
-        slot = (draws[1] * self.settings.slots).long()
+        slot = (draws[1] * self.settings.n_envs).long()
         return self.loss(step, slot)
 
     def loss(self, step: Tensor, slot: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class FastSettings(AtariSettings):
     """Settings of the preset ``fast``; the defaults are for one round of Pong."""
 
     total_steps: int = setting(4_000_000, "agent steps in total, over which learning rate and exploration fall")
-    slots: int = setting(128, "emulators in parallel")
+    n_envs: int = setting(128, "emulators in parallel")
     buffer_size: int = setting(1_000_000, "frames the replay buffer holds")
     learning_starts: int = setting(
         50_000, "steps collected before learning; again after a resume, whose buffer is empty"
@@ -136,7 +136,7 @@ class QLearningLoop:
             if curve.steps >= learning_starts and learner.buffer.is_ready:
                 learner.learn(curve.steps / self.settings.total_steps)
             self.emulators.finish(learner.buffer)
-            curve.steps += self.settings.slots
+            curve.steps += self.settings.n_envs
             if is_late(deadline):
                 break
 
@@ -221,7 +221,7 @@ def games_of_emulators(task: Task, settings: FastSettings) -> list[Cartridge]:
         raise InputError(
             f"{settings.beside} is not a task of the same game as {task.name}; set beside to one, or to none"
         )
-    return [other if slot % 2 else task.cartridge for slot in range(settings.slots)]
+    return [other if slot % 2 else task.cartridge for slot in range(settings.n_envs)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +251,7 @@ class TransitionBuffer(FrameBuffer):
     def __init__(
         self,
         rows: int,
-        slots: int,
+        n_envs: int,
         shape: tuple[int, ...],
         n_stack: int,
         *,
@@ -262,12 +262,12 @@ class TransitionBuffer(FrameBuffer):
         stream: Stream,
     ) -> None:
         super().__init__(
-            rows, slots, shape, n_stack, n_steps=n_steps, sigma=sigma, batch_size=batch_size, stream=stream
+            rows, n_envs, shape, n_stack, n_steps=n_steps, sigma=sigma, batch_size=batch_size, stream=stream
         )
         self.gamma = gamma
-        self.action = torch.zeros((rows, slots), dtype=torch.int64, device=stream.device)
-        self.reward = torch.zeros((rows, slots), device=stream.device)
-        self.over = torch.zeros((rows, slots), dtype=torch.uint8, device=stream.device)
+        self.action = torch.zeros((rows, n_envs), dtype=torch.int64, device=stream.device)
+        self.reward = torch.zeros((rows, n_envs), device=stream.device)
+        self.over = torch.zeros((rows, n_envs), dtype=torch.uint8, device=stream.device)
 
     def add(self, action: Tensor, reward: Tensor, over: Tensor) -> None:
         """End the row: the actions, the rewards, and whether the episode is over."""
@@ -322,8 +322,8 @@ class QLearner(AveragedLearner):
         self.target = CNN(first, NATURE).to(device)
         self.followers = (self.target,)
         self.buffer = TransitionBuffer(
-            max(settings.buffer_size // settings.slots, 4 * (task.spaces.n_stack + settings.n_steps)),
-            settings.slots,
+            max(settings.buffer_size // settings.n_envs, 4 * (task.spaces.n_stack + settings.n_steps)),
+            settings.n_envs,
             task.spaces.shape,
             task.spaces.n_stack,
             n_steps=settings.n_steps,

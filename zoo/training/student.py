@@ -66,7 +66,7 @@ class StudentSettings(AtariSettings):
     """Settings of the preset ``student``; the defaults are for one round of Pong."""
 
     total_steps: int = setting(6_000_000, "agent steps in total, over which the learning rate falls")
-    slots: int = setting(256, "emulators in parallel")
+    n_envs: int = setting(256, "emulators in parallel")
     n_stack: int = setting(12, "noisy frames the student sees")
     widths: tuple[int, int, int, int] = setting((64, 128, 128, 512), "channels of the convolutions, hidden units")
     buffer_size: int = setting(1_000_000, "frames the replay buffer holds")
@@ -181,7 +181,7 @@ class StudentLoop:
         self.watch = watch
         device = learner.device
         self.emulators = Emulators(
-            [task.cartridge] * settings.slots,
+            [task.cartridge] * settings.n_envs,
             task,
             sigma,
             settings.n_stack,
@@ -192,9 +192,9 @@ class StudentLoop:
         )
         # What the teacher remembers of the clean frames.
         self.memory = teacher.memory
-        self.clean = self.memory.empty(torch.zeros((settings.slots, *task.spaces.shape), device=device))
-        self.slot = torch.arange(settings.slots, device=device)
-        self.returns = np.zeros(settings.slots)
+        self.clean = self.memory.empty(torch.zeros((settings.n_envs, *task.spaces.shape), device=device))
+        self.slot = torch.arange(settings.n_envs, device=device)
+        self.returns = np.zeros(settings.n_envs)
         self.recent_returns: deque[float] = deque(maxlen=N_RECENT)
         # The emulators have started only now: in a short training their start must not count.
         self.began = time.monotonic() - seconds_before
@@ -208,7 +208,7 @@ class StudentLoop:
         while curve.steps < last_step and not is_late(deadline):
             learns = curve.steps >= learning_starts and self.learner.buffer.is_ready
             self.step(self.fraction_done(curve.steps), learns=learns)
-            curve.steps += self.settings.slots
+            curve.steps += self.settings.n_envs
             if self.watch is not None and time.monotonic() > self.watched + SECONDS_BETWEEN_LINES:
                 self.watch(self._describe_progress(curve.steps), np.array(self.recent_returns))
 
@@ -298,7 +298,7 @@ class LabeledBuffer(FrameBuffer):
     def __init__(
         self,
         rows: int,
-        slots: int,
+        n_envs: int,
         shape: tuple[int, ...],
         n_stack: int,
         *,
@@ -307,8 +307,8 @@ class LabeledBuffer(FrameBuffer):
         batch_size: int,
         stream: Stream,
     ) -> None:
-        super().__init__(rows, slots, shape, n_stack, n_steps=0, sigma=sigma, batch_size=batch_size, stream=stream)
-        self.values = torch.zeros((rows, slots, n_actions), device=stream.device)
+        super().__init__(rows, n_envs, shape, n_stack, n_steps=0, sigma=sigma, batch_size=batch_size, stream=stream)
+        self.values = torch.zeros((rows, n_envs, n_actions), device=stream.device)
 
     def label(self, values: Tensor) -> None:
         """End the row: the teacher's values of the actions."""
@@ -335,8 +335,8 @@ class StudentLearner(AveragedLearner):
         first = fresh_arrays(settings.n_stack, 2 * self.n_actions, weights, settings.widths)
         super().__init__(first, settings, Stream(learning, device), eps=1e-5, max_grad_norm=1.0, last_rate=0.05)
         self.buffer = LabeledBuffer(
-            max(settings.buffer_size // settings.slots, 4 * settings.n_stack),
-            settings.slots,
+            max(settings.buffer_size // settings.n_envs, 4 * settings.n_stack),
+            settings.n_envs,
             task.spaces.shape,
             settings.n_stack,
             n_actions=self.n_actions,

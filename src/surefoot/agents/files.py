@@ -143,8 +143,8 @@ def _stored_statistics(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[A
 def _stored_spaces(layout: Mapping[str, Any]) -> Spaces:
     """Return the spaces in a layout, without its stack."""
     shape = tuple(layout["shape"])
-    if layout["choices"] is not None:
-        return Spaces(shape=shape, n_actions=int(layout["choices"]))
+    if layout["n_actions"] is not None:
+        return Spaces(shape=shape, n_actions=int(layout["n_actions"]))
     return Spaces(shape=shape, n_actions=None, low=tuple(layout["low"]), high=tuple(layout["high"]))
 
 
@@ -155,7 +155,7 @@ Build = Callable[[str, str], Policy]
 def _read_connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
     layers = stored_layers(arrays, "", int(layout["layers"]))
     critic = stored_layers(arrays, "critic.", int(layout.get("critic", 0)))
-    spaces = replace(_stored_spaces(layout), n_stack=int(layout["frames"]))
+    spaces = replace(_stored_spaces(layout), n_stack=int(layout["n_stack"]))
     activation = layout["activation"]
     bound = None if layout.get("bound") is None else float(layout["bound"])
 
@@ -183,9 +183,9 @@ def _read_connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
 
 
 def _read_convolutional(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
-    n_stack = int(layout["frames"])
+    n_stack = int(layout["n_stack"])
     shape = tuple(layout["shape"])
-    n_actions = int(layout["choices"])
+    n_actions = int(layout["n_actions"])
     sizes = Sizes(tuple(map(int, layout["strides"])), int(layout["layers"]))
     return lambda name, _: cnn_policy(arrays, sizes, n_stack, shape, n_actions, name)
 
@@ -228,9 +228,9 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "kind": "mlp",
         "activation": network.activation,
         "layers": len(network.layers),
-        "frames": spaces.n_stack,
+        "n_stack": spaces.n_stack,
         "shape": list(spaces.shape),
-        "choices": spaces.n_actions,
+        "n_actions": spaces.n_actions,
     }
     if policy.memory.has_action:
         layout["last_action"] = True

@@ -307,9 +307,9 @@ def cnn_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "activation": "relu",
         "strides": list(network.sizes.strides),
         "layers": network.sizes.linear,
-        "frames": policy.spaces.n_stack,
+        "n_stack": policy.spaces.n_stack,
         "shape": list(policy.spaces.shape),
-        "choices": policy.spaces.n_actions,
+        "n_actions": policy.spaces.n_actions,
     }
     return layout, (halves if exact else arrays)
 

@@ -135,9 +135,9 @@ def recurrent_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[A
         "encoder": n_encoder,
         "layers": len(head.layers),
         "last_action": memory.has_action,
-        "frames": 1,
+        "n_stack": 1,
         "shape": list(policy.spaces.shape),
-        "choices": policy.spaces.n_actions,
+        "n_actions": policy.spaces.n_actions,
     }
     if policy.spaces.low is not None:
         layout |= {**stored_bounds(policy.spaces), "squashed": squashed}

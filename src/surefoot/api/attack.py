@@ -86,7 +86,7 @@ class AttackCurve:
         about = self.summary
         lines = [
             f"<AttackCurve of {about['agent']} on {about['task']}: sigma {about['sigma']:g}, method {about['method']}, "
-            f"{about['episodes']:,} episodes each"
+            f"{about['n_episodes']:,} episodes each"
         ]
         for budget, mean, sem in zip(self.budgets, self.lowest, self.lowest_sem, strict=True):
             lines.append(f"  budget {budget:g}: {mean:.2f} ± {sem:.2f}")

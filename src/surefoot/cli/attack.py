@@ -192,7 +192,7 @@ def _show_curve(curve: AttackCurve) -> None:
         defense = f"smoothed, sigma {about['sigma']:g}"
     say(
         f"Mean return of {about['agent']}, {defense}, on {about['task']} under attack ({about['method']}, "
-        f"{about['episodes']:,} episodes per budget and lambda); the lowest one of each budget ± standard error"
+        f"{about['n_episodes']:,} episodes per budget and lambda); the lowest one of each budget ± standard error"
     )
     print()
     table = Table(box=None, pad_edge=False)

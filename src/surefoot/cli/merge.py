@@ -43,7 +43,7 @@ def run_merge(arguments: argparse.Namespace) -> None:
         raise InputError("these directories do not have the names that --blocks gives; give --out DIR")
     n_episodes = merge(arguments.folders, out)
     if arguments.json:
-        print_json({"schema": 1, "folder": str(out), "episodes": n_episodes, "shares": len(arguments.folders)})
+        print_json({"schema": 1, "folder": str(out), "n_episodes": n_episodes, "shares": len(arguments.folders)})
         return
     print(f"{n_episodes:,} episodes of {len(arguments.folders)} shares are in {out}.")
     print(f"Next: the same command without --blocks, with --out {out}; it runs nothing again.")

@@ -254,7 +254,7 @@ def show_share(arguments: argparse.Namespace, folder: Path, n_episodes: int) -> 
     """Print what ``--blocks`` has run."""
     name = f"{arguments.blocks.part}/{arguments.blocks.of}"
     if arguments.json:
-        print_json({"schema": 1, "share": name, "folder": str(folder), "episodes": n_episodes})
+        print_json({"schema": 1, "share": name, "folder": str(folder), "n_episodes": n_episodes})
         return
     print(f"Share {name}: {n_episodes:,} episodes in {folder}.")
     print("When all shares are done: surefoot merge DIR..., then this command without --blocks.")

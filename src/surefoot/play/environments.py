@@ -188,7 +188,7 @@ class Inspected:
             scoring=Scoring(max_steps=self.max_steps, floor=low, ceiling=high, reward_range=rewards, stated=stated),
             backend=backend,
             blocks=blocks,
-            paper=PaperSetup(method="dkw"),
+            paper=PaperSetup(),
             baseline_search=baseline_search,
         )
         if gamma is None:
@@ -206,7 +206,7 @@ class Inspected:
         tight_floor, tight_ceiling = proved.tightest(self.max_steps, gamma)
         self._refuse_above("floor", "returns", floor, tight_floor)
         self._refuse_below("ceiling", "returns", ceiling, tight_ceiling)
-        unproved = {"floor": least is None, "ceiling": most is None, "rewards": proved.reward_range is None}
+        unproved = {"floor": least is None, "ceiling": most is None, "reward_range": proved.reward_range is None}
         return tuple(name for name in LIMITS if unproved[name])
 
     def _refuse_above(self, what: str, of: str, claimed: float | None, proved: float | None) -> None:

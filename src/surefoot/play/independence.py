@@ -31,7 +31,7 @@ Returns = NDArray[np.float64]
 
 def check_independence(episodes: Episodes) -> None:
     """Raise InputError if blocks repeat each other, or returns depend on each other beyond chance."""
-    found = repeated_blocks(episodes.returns, episodes.metadata.get("block"))
+    found = repeated_blocks(episodes.returns, episodes.metadata.get("block_size"))
     if found:
         raise InputError(
             f"{found[0]} in every return, so that there are fewer independent episodes than {len(episodes)}: the "
@@ -80,8 +80,8 @@ def dependent_returns(returns: Returns, setup: Any) -> list[str]:
     within blocks, and whether the later episodes of copies differ from the earlier ones. A share of 1 / (G (G + 1))
     for G whole blocks makes it valid for runs that were stopped because of their returns too.
     """
-    block = setup.get("block")
-    slots = setup.get("slots")
+    block = setup.get("block_size")
+    slots = setup.get("n_envs")
     if not (is_count(block) and is_count(slots)) or block % slots or returns.size < 2:
         return []
     n_envs = min(slots, returns.size)

@@ -130,26 +130,25 @@ class Plan:
             "task": self.task.name,
             "environment": self.task.environment,
             **self.task.made_with,
-            "frames": self.policy.spaces.n_stack,
-            "limit": scoring.max_steps,
-            "method": self.task.paper.method,
+            "n_stack": self.policy.spaces.n_stack,
+            "max_steps": scoring.max_steps,
             "agent": self.policy.name,
             "agent_sha256": self.policy.sha256 or None,
             "seed": self.seed,
-            "stream": [int(part) for part in self.purpose],
-            "planned": self.n_episodes,
-            "slots": self.block_envs,
-            "block": self.block_size,
+            "purpose": [int(part) for part in self.purpose],
+            "n_planned": self.n_episodes,
+            "n_envs": self.block_envs,
+            "block_size": self.block_size,
             "device": self.device,
-            "adversary": None,
+            "attacker": None,
             "budget": None,
         }
         if self.attacker is not None:
-            facts["adversary"] = self.attacker.describe()
+            facts["attacker"] = self.attacker.describe()
             facts["budget"] = self.budget
         # What most plans do not have is left out, and the order stays: the seed follows from this text.
         if self.per_step and scoring.reward_range is not None:
-            facts["rewards"] = list(scoring.reward_range)
+            facts["reward_range"] = list(scoring.reward_range)
         facts |= self.noise.setup
         if not self.policy.stacks_frames:
             facts["memory"] = self.policy.memory.describe()
@@ -157,8 +156,10 @@ class Plan:
             facts["stochastic"] = True
         if self.policy.pixel_max is not None:
             facts["pixel_max"] = self.policy.pixel_max
+        if scoring.binary:
+            facts["binary"] = True
         if scoring.gamma is not None:
-            facts["discount"] = scoring.gamma
+            facts["gamma"] = scoring.gamma
         stated = self._stated_limits()
         if stated:
             facts["stated_by_user"] = stated
@@ -167,7 +168,7 @@ class Plan:
     def _stated_limits(self) -> list[str]:
         """Return which limits of the return, and of a reward where rewards are kept, the user stated."""
         scoring = self.task.scoring
-        used = {"floor": True, "ceiling": scoring.ceiling is not None, "rewards": self.per_step}
+        used = {"floor": True, "ceiling": scoring.ceiling is not None, "reward_range": self.per_step}
         return [name for name in LIMITS if used[name] and name in scoring.stated]
 
     def probe(self) -> Episodes:
@@ -181,9 +182,10 @@ class Plan:
             sigma=self.noise.features or self.noise.sigma,
             floor=scoring.floor,
             ceiling=scoring.ceiling,
-            method=self.task.paper.method,
-            rewards=scoring.reward_range,
-            discount=scoring.gamma,
+            task=self.task.name,
+            binary=scoring.binary,
+            reward_range=scoring.reward_range,
+            gamma=scoring.gamma,
         )
         if not self.per_step:
             return made_up

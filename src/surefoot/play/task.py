@@ -27,6 +27,7 @@ class Scoring:
         ceiling: Highest return the rules allow, None if unknown.
         holds_throughout: Whether the rewards so far are between floor and ceiling after every step, not only the last.
         reward_range: Lowest and highest reward of one step, 0 among them, where they are known.
+        binary: Whether every return is the floor or the ceiling: a loss or a win.
         gamma: The discount, where the return is sum gamma^t r_t; None for the plain sum.
         stated: Which of these limits nothing proves: whoever made the task stated them.
     """
@@ -36,6 +37,7 @@ class Scoring:
     ceiling: float | None
     holds_throughout: bool = False
     reward_range: tuple[float, float] | None = None
+    binary: bool = False
     gamma: float | None = None
     stated: tuple[str, ...] = LIMITS
 
@@ -90,13 +92,11 @@ class PaperSetup:
     """How the paper certifies and attacks a task.
 
     Attributes:
-        method: What ``method="paper"`` means.
         sigma: Standard deviation of the noise.
         budgets: Attack budgets of its figures; none for a task that is not the paper's.
         lambdas: What makes its attacks save their budget: value gaps lambda_Q, or weights lambda.
     """
 
-    method: str
     sigma: float = 0.2
     budgets: tuple[float, ...] = ()
     lambdas: tuple[float, ...] = (0.0,)

@@ -65,11 +65,19 @@ VECTOR_BUDGETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 ATARI_BUDGETS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 
 
-def _bounded_scoring(max_steps: int, limits: tuple[float, float], rewards: tuple[float, float]) -> Scoring:
+def _bounded_scoring(
+    max_steps: int, limits: tuple[float, float], rewards: tuple[float, float], *, binary: bool = False
+) -> Scoring:
     """Return how a task of the paper scores: counts that never leave their limits on the way, by 1 a step at most."""
     floor, ceiling = limits
     return Scoring(
-        max_steps=max_steps, floor=floor, ceiling=ceiling, holds_throughout=True, reward_range=rewards, stated=()
+        max_steps=max_steps,
+        floor=floor,
+        ceiling=ceiling,
+        holds_throughout=True,
+        reward_range=rewards,
+        binary=binary,
+        stated=(),
     )
 
 
@@ -81,7 +89,7 @@ def _cartpole_task(n_stack: int, lambdas: tuple[float, ...]) -> Task:
         scoring=_bounded_scoring(200, (0.0, 200.0), (0.0, 1.0)),
         backend=tensors(partial(CartPole, max_steps=200), Source(maker="CartPole-v1", max_steps=200).open),
         blocks=TENSOR_BLOCKS,
-        paper=PaperSetup(method="per-threshold", budgets=VECTOR_BUDGETS, lambdas=lambdas),
+        paper=PaperSetup(budgets=VECTOR_BUDGETS, lambdas=lambdas),
         baseline=BASELINES[f"cartpole-{n_stack}"],
     )
 
@@ -91,10 +99,10 @@ MOUNTAIN_CAR = Task(
     environment="MountainCarContinuous-v0",
     spaces=Spaces(shape=(2,), n_actions=None, n_stack=5, low=(-1.0,), high=(1.0,)),
     box=(LOW, HIGH),
-    scoring=_bounded_scoring(999, (0.0, 1.0), (0.0, 1.0)),
+    scoring=_bounded_scoring(999, (0.0, 1.0), (0.0, 1.0), binary=True),
     backend=tensors(partial(MountainCar, max_steps=999), partial(open_mountain_car, 999)),
     blocks=TENSOR_BLOCKS,
-    paper=PaperSetup(method="binary", budgets=VECTOR_BUDGETS, lambdas=(0.001, 0.0001, 0.00001)),
+    paper=PaperSetup(budgets=VECTOR_BUDGETS, lambdas=(0.001, 0.0001, 0.00001)),
     baseline=BASELINES["mountain-car"],
 )
 
@@ -109,19 +117,19 @@ def _atari_task(
     lambdas: tuple[float, ...],
     episodes_per_env: tuple[int, int],
     search: BaselineSearch,
-    method: str,
+    binary: bool = False,
 ) -> Task:
     return Task(
         name=name,
         environment=environment,
         spaces=Spaces(shape=SHAPE, n_actions=cartridge.moves, n_stack=4, pixels=True),
         box=((0.0,), (1.0,)),
-        scoring=_bounded_scoring(cartridge.limit, limits, rewards),
+        scoring=_bounded_scoring(cartridge.limit, limits, rewards, binary=binary),
         backend=emulators(cartridge),
         blocks=Blocks(
             n_envs=32, episodes_per_env=episodes_per_env[0], gpu_n_envs=256, gpu_episodes_per_env=episodes_per_env[1]
         ),
-        paper=PaperSetup(method=method, sigma=0.1, budgets=ATARI_BUDGETS, lambdas=lambdas),
+        paper=PaperSetup(sigma=0.1, budgets=ATARI_BUDGETS, lambdas=lambdas),
         baseline=BASELINES[name],
         baseline_search=search,
     )
@@ -146,7 +154,7 @@ TASKS: dict[str, Task] = {
             lambdas=(0.1, 0.3, 0.5),
             episodes_per_env=(8, 20),
             search=BaselineSearch(actions=PONG_MOVES, n_search=32, n_measure=2_000),
-            method="binary",
+            binary=True,
         ),
         _atari_task(
             "pong-full",
@@ -157,7 +165,6 @@ TASKS: dict[str, Task] = {
             lambdas=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
             episodes_per_env=(2, 8),
             search=BaselineSearch(actions=PONG_MOVES, n_search=2, n_measure=100),
-            method="dkw",
         ),
         _atari_task(
             "freeway",
@@ -167,7 +174,6 @@ TASKS: dict[str, Task] = {
             lambdas=(0.0, 0.06, 0.12),
             episodes_per_env=(4, 20),
             search=BaselineSearch(n_search=8, n_measure=500),
-            method="dkw",
         ),
     )
 }
@@ -228,6 +234,7 @@ def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] |
             low = max(low, task.scoring.floor)
             high = min(high, task.scoring.ceiling)
         limits = (low, high)
-    # The paper's methods and the measured baseline are about the plain return.
-    scoring = replace(task.scoring, floor=limits[0], ceiling=limits[1], gamma=gamma)
-    return replace(task, scoring=scoring, paper=replace(task.paper, method="band"), baseline=None)
+    # A discounted win is worth less the later it comes.
+    scoring = replace(task.scoring, floor=limits[0], ceiling=limits[1], gamma=gamma, binary=False)
+    # The measured baseline is about the plain return.
+    return replace(task, scoring=scoring, baseline=None)

@@ -29,16 +29,11 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-CERTIFICATE_SCHEMA = 2
+CERTIFICATE_SCHEMA = 1
 CERTIFICATE_FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
-# What only some setups have: its name there, and its name in the certificate's file.
-_OPTIONAL = {
-    "discount": "gamma",
-    "features": "sigma_per_feature",
-    "stochastic": "stochastic",
-    "stated_by_user": "stated_by_user",
-}
+# What only some setups have.
+_OPTIONAL = ("gamma", "sigma_per_feature", "stochastic", "stated_by_user")
 _REQUESTED = ("norm", "probabilities", "quantiles", "cvars")
 
 
@@ -170,7 +165,7 @@ class Certificate(ABC):
     @property
     def max_steps(self) -> int | None:
         """Number of steps after which an episode is cut off; None if unknown."""
-        return self.metadata.get("limit")
+        return self.metadata.get("max_steps")
 
     @property
     def statement(self) -> str:
@@ -241,9 +236,9 @@ class Certificate(ABC):
             "estimate_sem": self.estimate_sem,
         }
         content |= self.requested
-        for key, name in _OPTIONAL.items():
+        for key in _OPTIONAL:
             if self.metadata.get(key) is not None:
-                content[name] = self.metadata[key]
+                content[key] = self.metadata[key]
         if self.max_steps is not None:
             content["max_steps"] = self.max_steps
         content["statement"] = self.statement
@@ -332,7 +327,7 @@ def same_setup(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     Agents are never compared by name: all of CleanRL's have the same.
     """
     # A hash names one agent; the noise of every feature counts, not only the least.
-    keys = ("sigma", "features", "stochastic", "task", "agent_sha256")
+    keys = ("sigma", "sigma_per_feature", "stochastic", "task", "agent_sha256")
     return bool(one.get("agent_sha256")) and all(one.get(key) == other.get(key) for key in keys)
 
 
@@ -429,13 +424,12 @@ def _read_common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_metadata(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a certificate's file says about the setup, by its names there."""
+    """Return what a certificate's file says about the setup."""
     if not names_limits(content.get("stated_by_user", [])):
         raise ValueError(f"expected stated_by_user to list some of {', '.join(LIMITS)}")
-    names = {key: key for key in _SETUP} | _OPTIONAL
-    metadata = {key: content[name] for key, name in names.items() if content.get(name) is not None}
+    metadata = {key: content[key] for key in (*_SETUP, *_OPTIONAL) if content.get(key) is not None}
     if content.get("max_steps") is not None:
-        metadata["limit"] = int(content["max_steps"])
+        metadata["max_steps"] = int(content["max_steps"])
     return metadata
 
 

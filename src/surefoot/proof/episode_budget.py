@@ -42,6 +42,8 @@ from surefoot.proof.rounding import OUTWARD, format_exact, rounded_lower, rounde
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
 
+# The paper bounds the probability of each number of steps there.
+PER_THRESHOLD_TASKS = ("cartpole-1", "cartpole-5")
 METHODS = ("auto", "paper", "betting", "sequential", "band", "per-threshold", "dkw", "dkw-one-sided", "binary")
 PLANNED = ("auto", "betting", "sequential")  # methods that decide on earlier returns what they do with later ones
 
@@ -223,7 +225,7 @@ class EpisodeBudget:
         if query.wants_distribution:
             method = _band_method(query.method)
         if method == "paper":
-            method = episodes.metadata.get("method") or "dkw"
+            method = _paper_method(episodes.metadata)
         returns = checked_episodes(episodes, stopped=method == "sequential")
         source, selection = _prove_bounds(method, returns, episodes, query)
         spacing = None
@@ -281,7 +283,7 @@ def _prove_bounds(
         return both_sides(returns, scaled, alpha, floor, ceiling, anytime=method == "sequential"), None
     if method != "auto":
         return _fixed_band(method, returns, episodes, alpha, query.threshold_spacing), None
-    declared = episodes.metadata.get("method") == "binary"
+    declared = bool(episodes.metadata.get("binary"))
     choice = choose_method(returns, scaled, alpha, floor, ceiling, declared=declared)
     if choice.method == "betting":
         # All returns: bets are made one after the other, on nothing that they have seen.
@@ -291,6 +293,17 @@ def _prove_bounds(
     if choice.method == "band":
         return cdf.tail_tight(rest, alpha), choice.to_json()
     return cdf.spread_thresholds(rest, choice.points, choice.survival_alphas, choice.cdf_alphas), choice.to_json()
+
+
+def _paper_method(setup: Mapping[str, Any]) -> str:
+    """Return the method by which the paper certifies a task; of the return with a discount it says nothing."""
+    if setup.get("gamma") is not None:
+        return "band"
+    if setup.get("binary"):
+        return "binary"
+    if setup.get("task") in PER_THRESHOLD_TASKS:
+        return "per-threshold"
+    return "dkw"
 
 
 def _band_method(method: str | None) -> str:

@@ -404,7 +404,7 @@ def certify_per_step(episodes: Episodes, budgets: Sequence[float], confidence: f
         >>> import numpy as np
         >>> import surefoot
         >>> sums = np.full((1, 5), 200.0)  # 200 episodes with a reward of 1 at each of 5 steps; a rollout has them
-        >>> known = {"sigma": 0.5, "floor": 0.0, "ceiling": 5.0, "metadata": {"rewards": [0.0, 1.0]}}
+        >>> known = {"sigma": 0.5, "floor": 0.0, "ceiling": 5.0, "metadata": {"reward_range": [0.0, 1.0]}}
         >>> episodes = surefoot.Episodes(np.full(200, 5.0), reward_sums=sums, **known)
         >>> surefoot.certify_per_step(episodes, [0.0, 0.1]).lower.round(2).tolist()
         [4.89, 4.76]

@@ -119,7 +119,7 @@ class SharedBudget:
         query.refuse_distribution("a shared budget")
         method = query.method
         if method is None:
-            method = "binary" if episodes.metadata.get("method") == "binary" else "betting"
+            method = "binary" if episodes.metadata.get("binary") else "betting"
         fields = common_fields(episodes, query.budgets, query.confidence)
         # The budgets are known before the returns: bets may be planned for them.
         costs = [entropy_cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]

@@ -38,7 +38,7 @@ class PerStepCertificate(Certificate):
     Example:
         >>> import numpy as np
         >>> import surefoot
-        >>> known = {"sigma": 0.5, "floor": 0.0, "ceiling": 5.0, "metadata": {"rewards": [0.0, 1.0]}}
+        >>> known = {"sigma": 0.5, "floor": 0.0, "ceiling": 5.0, "metadata": {"reward_range": [0.0, 1.0]}}
         >>> episodes = surefoot.Episodes(np.full(200, 5.0), reward_sums=np.full((1, 5), 200.0), **known)
         >>> certificate = surefoot.certify_per_step(episodes, [0.0, 0.1])
         >>> certificate.n_steps, certificate.lower.round(2).tolist()
@@ -113,7 +113,7 @@ class StepBudget:
 
 
 def _known_reward_range(episodes: Episodes) -> tuple[float, float]:
-    reward_range = episodes.metadata.get("rewards")
+    reward_range = episodes.metadata.get("reward_range")
     if episodes.reward_sums is None or reward_range is None:
         raise InputError(
             "a budget per step needs the rewards of each step, which these episodes lack; run them with per_step=True"

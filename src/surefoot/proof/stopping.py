@@ -76,7 +76,7 @@ class StoppingRule:
 
     def to_json(self) -> dict[str, Any]:
         """Return the rule as JSON data."""
-        return {"budget": self.budget, "until": self.tolerance, "require": self.require}
+        return {"budget": self.budget, "tolerance": self.tolerance, "require": self.require}
 
 
 class Monitor(StoppingMonitor):

@@ -268,7 +268,7 @@ def assumption(certificate: Certificate) -> str:
         assumed.append(returns)
     # Certificates against a budget per step have a range of rewards.
     rewards = getattr(certificate, "reward_range", None)
-    if "rewards" in stated and rewards is not None:
+    if "reward_range" in stated and rewards is not None:
         assumed.append(f"every reward is between {format_exact(rewards[0])} and {format_exact(rewards[1])}")
     if not assumed:
         return ""
@@ -289,7 +289,7 @@ def assumed_returns(stated: Collection[str], floor: float, ceiling: float | None
 
 def _attacked_part(certificate: Certificate) -> str:
     """Return what of an observation may be attacked, where that is not all of it: nothing is proved about the rest."""
-    features = certificate.metadata.get("features") or ()
+    features = certificate.metadata.get("sigma_per_feature") or ()
     noisy = sum(sigma > 0 for sigma in features)
     # Without a list of features all have the same noise.
     if noisy == len(features):
@@ -298,7 +298,7 @@ def _attacked_part(certificate: Certificate) -> str:
 
 
 def _name_return(certificate: Certificate) -> str:
-    discount = certificate.metadata.get("discount")
+    discount = certificate.metadata.get("gamma")
     if discount is None:
         return "return"
     return f"discounted return (gamma {format_exact(discount)})"
@@ -352,7 +352,7 @@ def notes(certificate: Certificate) -> list[str]:
 
 def describe_noise(certificate: Certificate) -> str:
     """Return the noise in words; where it differs from feature to feature, with the unit of the budgets."""
-    features = certificate.metadata.get("features")
+    features = certificate.metadata.get("sigma_per_feature")
     if features is None:
         return f"sigma {format_exact(certificate.sigma)}"
     unit = f"perturbations are divided by sigma / {format_exact(certificate.sigma)}{_untouched_features(features)}"
@@ -398,7 +398,7 @@ def _wrap(text: str) -> str:
 def certificate_statement(certificate: Certificate) -> str:
     """Return the sentence of the certificate's file, about all of its budgets."""
     setting = f"noise sigma {format_exact(certificate.sigma)}"
-    features = certificate.metadata.get("features")
+    features = certificate.metadata.get("sigma_per_feature")
     if features is not None:
         setting = (
             f"noise sigma {_list_sigmas(features)} by feature; perturbations are divided by sigma / "

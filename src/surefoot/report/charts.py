@@ -80,7 +80,7 @@ def _axes_of(run: FinishedRun) -> tuple[Any, ...]:
     task = run.identity.get("task")
     if run.certificate is None:
         return task, None, None
-    discount = run.certificate.metadata.get("discount")
+    discount = run.certificate.metadata.get("gamma")
     if discount is None:
         return task, run.certificate.kind, None
     return task, run.certificate.kind, f"discount {discount}"
@@ -266,7 +266,7 @@ def _baseline_series(group: Group, grid: list[float]) -> list[Series]:
             label += f" ({what})"
         series.append(
             _make_series(
-                "blind",
+                "baseline",
                 label,
                 0,
                 "(estimate)",

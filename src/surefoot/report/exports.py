@@ -19,7 +19,7 @@ from surefoot.report.finished_run import FinishedRun
 from surefoot.report.sentences import ATTACK_HEADS, attack_rows, attack_sentence
 
 CSV_COLUMNS = (
-    "run", "kind", "task", "agent", "agent_sha256", "sigma", "method", "confidence", "episodes", "budget", "lower",
+    "run", "kind", "task", "agent", "agent_sha256", "sigma", "method", "confidence", "n_episodes", "budget", "lower",
     "upper", "mean", "standard_error", "lambda", "open_loop_baseline",
 )  # fmt: skip
 _LATEX = {
@@ -85,7 +85,7 @@ def _rows_with_all_digits(run: FinishedRun) -> Iterator[dict[str, Any]]:
             "kind": "certificate",
             "method": stated.method,
             "confidence": stated.confidence,
-            "episodes": stated.n_episodes,
+            "n_episodes": stated.n_episodes,
             "mean": stated.estimate,
             "standard_error": stated.estimate_sem,
         }
@@ -94,7 +94,7 @@ def _rows_with_all_digits(run: FinishedRun) -> Iterator[dict[str, Any]]:
             yield {**known, "budget": budget, "lower": float(stated.lower[index]), "upper": upper}
     attack = run.attack
     if attack is not None:
-        known = {"kind": "attack", "method": attack.get("method"), "episodes": attack["episodes"]}
+        known = {"kind": "attack", "method": attack.get("method"), "n_episodes": attack["n_episodes"]}
         columns = zip(attack["budgets"], attack["curve"], attack["curve_sem"], attack["curve_lambda"], strict=True)
         for budget, mean, sem, lambda_ in columns:
             yield {**known, "budget": budget, "mean": mean, "standard_error": sem, "lambda": lambda_}

@@ -110,7 +110,7 @@ def spending_data(group: Group) -> list[dict[str, Any]]:
     for entry in group.attacked:
         attack = entry.run.measured
         for number, budget in enumerate(attack["budgets"]):
-            squares = np.array(attack["spending"][number], dtype=np.float64)
+            squares = np.array(attack["budget_used_per_step"][number], dtype=np.float64)
             if squares.size and budget > 0:
                 found.append(_budget_usage(f"{entry.label}, budget {format_exact(budget)}", float(budget), squares))
     return found

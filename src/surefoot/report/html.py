@@ -27,22 +27,22 @@ FACT_NAMES = {
     "environment": "environment",
     "agent": "agent",
     "sigma": "sigma (noise)",
-    "features": "sigma of each feature",
+    "sigma_per_feature": "sigma of each feature",
     "method": "method",
     "confidence": "confidence",
-    "episodes": "episodes",
+    "n_episodes": "episodes",
     "floor": "floor (lowest possible return)",
     "ceiling": "ceiling (highest possible return)",
-    "frames": "stacked frames",
-    "limit": "maximum steps",
+    "n_stack": "stacked frames",
+    "max_steps": "maximum steps",
     "seed": "seed",
     "device": "device",
     "lambdas": "lambda",
-    "draws": "noise samples of the attacker",
-    "slots": "parallel environments",
-    "block": "episodes in a block",
-    "planned": "episodes planned",
-    "stream": "seed stream",
+    "noise_samples": "noise samples of the attacker",
+    "n_envs": "parallel environments",
+    "block_size": "episodes in a block",
+    "n_planned": "episodes planned",
+    "purpose": "seed stream",
     "agent_sha256": "sha256 of the agent",
 }
 
@@ -250,20 +250,20 @@ def _setup_facts(run: FinishedRun) -> dict[str, Any]:
     if stated is not None:
         for name in ("method", "confidence", "sigma", "floor", "ceiling"):
             facts[name] = getattr(stated, name)
-        facts["episodes"] = stated.n_episodes
+        facts["n_episodes"] = stated.n_episodes
         facts.pop("stated_by_user", None)
         for name in {"floor", "ceiling"} & set(stated.metadata.get("stated_by_user") or ()):
             facts[name] = f"{plain(facts[name])}, stated by the user, not proved"
     if run.attack is not None:
-        for name in ("method", "episodes", "draws", "lambdas"):
+        for name in ("method", "n_episodes", "noise_samples", "lambdas"):
             facts[name] = run.attack.get(name)
         # Those of one configuration, not of the run.
-        facts.pop("adversary", None)
+        facts.pop("attacker", None)
         facts.pop("budget", None)
-    if facts.get("planned") == facts.get("episodes"):
-        facts.pop("planned", None)
-    if not facts.get("stream"):
-        facts.pop("stream", None)
+    if facts.get("n_planned") == facts.get("n_episodes"):
+        facts.pop("n_planned", None)
+    if not facts.get("purpose"):
+        facts.pop("purpose", None)
     if facts.get("seed") is not None:
         # As text: a seed has no thousands.
         facts["seed"] = str(facts["seed"])

@@ -133,13 +133,13 @@ def budget_examples(groups: Sequence[Group]) -> str:
         budget = max(run.measured["budgets"])
     else:
         budget = asked_budgets(run.certificate)[run.headline_index]
-        sigma = run.certificate.metadata.get("features") or sigma
+        sigma = run.certificate.metadata.get("sigma_per_feature") or sigma
         norm = norm_of(run.certificate)
         per_step = run.certificate.kind == "per-step"
     shape = None
     if run.tape is not None and "quiet_clean" in run.tape[1]:
         shape = run.tape[1]["quiet_clean"].shape[1:]
-    steps = run.setup.get("limit")
+    steps = run.setup.get("max_steps")
     try:
         lines = explain_budget(
             budget,
@@ -176,7 +176,7 @@ def attack_sentence(run: FinishedRun) -> str:
     return (
         f"Under the strongest attack tried (method {attack.get('method')}, "
         f"budget {format_exact(attack['budgets'][worst])}), "
-        f"{attack.get('agent')}, {noise}, had a mean return of {mean} over {attack['episodes']:,} episodes: a "
+        f"{attack.get('agent')}, {noise}, had a mean return of {mean} over {attack['n_episodes']:,} episodes: a "
         "measurement, not a bound."
     )
 
@@ -210,9 +210,9 @@ def budget_used(attack: Mapping[str, Any]) -> list[float]:
     for index, budget in enumerate(attack["budgets"]):
         # Files that do not say how much was used count as if all of it was: nothing is called idle without evidence.
         share = 1.0
-        if "mean_spent" in attack and budget > 0:
+        if "mean_budget_used" in attack and budget > 0:
             best = attack["lambdas"].index(attack["curve_lambda"][index])
-            share = attack["mean_spent"][index][best] / budget
+            share = attack["mean_budget_used"][index][best] / budget
         shares.append(share)
     return shares
 

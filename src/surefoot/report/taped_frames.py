@@ -72,7 +72,7 @@ def _check_tracks(arrays: Mapping[str, Any]) -> None:
             or not clean.size
         ):
             raise ValueError(f"expected from 1 to {MOST_REPLAY_STEPS} observations of one shape, got {clean.shape}")
-        shapes = {"seen": clean.shape, "actions": clean.shape[:1], "spent": clean.shape[:1]}
+        shapes = {"seen": clean.shape, "actions": clean.shape[:1], "budget_used": clean.shape[:1]}
         for what, shape in shapes.items():
             found = arrays[f"{track}_{what}"].shape
             if found != shape:
@@ -82,9 +82,9 @@ def _check_tracks(arrays: Mapping[str, Any]) -> None:
 def _panel(title: str, role: str, arrays: Mapping[str, Any], track: str, what: str) -> dict[str, Any]:
     shown = arrays[f"{track}_{what}"]
     is_attacked = track == "attacked"
-    panel: dict[str, Any] = {"title": title, "role": role, "steps": len(shown), "spent": None}
+    panel: dict[str, Any] = {"title": title, "role": role, "steps": len(shown), "budget_used": None}
     if is_attacked:
-        panel["spent"] = _short_numbers(arrays["attacked_spent"])
+        panel["budget_used"] = _short_numbers(arrays["attacked_budget_used"])
     if shown.ndim >= 3:
         panel["sheet"] = picture_sheet(shown)
         return panel
@@ -107,10 +107,10 @@ def _perturbation(arrays: Mapping[str, Any]) -> NDArray[Any]:
 
 def _largest_step(arrays: Mapping[str, Any]) -> int:
     """Return the step of the largest perturbation, where the replay opens; 0 without an attack."""
-    if "attacked_spent" not in arrays:
+    if "attacked_budget_used" not in arrays:
         return 0
     # The budget used so far is a root of a sum of squares: its square grows by the square of each perturbation.
-    return int(np.argmax(np.diff(np.square(arrays["attacked_spent"], dtype=np.float64), prepend=0.0)))
+    return int(np.argmax(np.diff(np.square(arrays["attacked_budget_used"], dtype=np.float64), prepend=0.0)))
 
 
 def _short_numbers(values: NDArray[Any]) -> list[Any]:

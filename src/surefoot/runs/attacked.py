@@ -192,7 +192,7 @@ def matching_certificates(grid: AttackGrid, given: Path | None, nearby: Path) ->
 def _is_comparable(certificate: Certificate, grid: AttackGrid) -> bool:
     # The budgets of another threat are not those of one episode. Attacks are measured by the plain return, which a
     # certificate of the discounted one says nothing about.
-    plain = certificate.kind is None and certificate.metadata.get("discount") is None
+    plain = certificate.kind is None and certificate.metadata.get("gamma") is None
     return plain and certificate.is_about(grid.base.facts(), grid.base.noise.sigma)
 
 
@@ -208,9 +208,9 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         "sigma": setup["sigma"],
         "method": grid.method,
         # An undefended agent has no noise to average over.
-        "draws": grid.noise_samples if setup["sigma"] > 0 else None,
+        "noise_samples": grid.noise_samples if setup["sigma"] > 0 else None,
         "seed": grid.base.seed,
-        "episodes": grid.base.n_episodes,
+        "n_episodes": grid.base.n_episodes,
         "budgets": list(grid.budgets),
         "lambdas": lambdas,
         "mean": [],
@@ -218,10 +218,10 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         "curve": [],
         "curve_sem": [],
         "curve_lambda": [],
-        "largest_spent": 0.0,
-        "mean_spent": [],
+        "largest_budget_used": 0.0,
+        "mean_budget_used": [],
         "did_not_attack": [],
-        "spending": [],
+        "budget_used_per_step": [],
     }
     for budget in grid.budgets:
         row = [records[budget, lambda_] for lambda_ in lambdas]
@@ -235,10 +235,10 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         result["curve"].append(means[worst])
         result["curve_sem"].append(errors[worst])
         result["curve_lambda"].append(lambdas[worst])
-        result["largest_spent"] = max(result["largest_spent"], *map(_largest_used, row))
-        result["mean_spent"].append(used)
+        result["largest_budget_used"] = max(result["largest_budget_used"], *map(_largest_used, row))
+        result["mean_budget_used"].append(used)
         result["did_not_attack"].append([budget > 0 and mean < IDLE_SHARE * budget for mean in used])
-        result["spending"].append(_mean_spending(row[worst]))
+        result["budget_used_per_step"].append(_mean_spending(row[worst]))
     return result
 
 

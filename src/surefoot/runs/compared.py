@@ -64,5 +64,5 @@ def compared_run(
 def _describe_side(plan: Plan) -> dict[str, Any]:
     """Return what ``comparison.json`` says of one of the runs."""
     facts = plan.facts()
-    keys = ("task", "agent", "agent_sha256", "seed", "adversary", "budget")
+    keys = ("task", "agent", "agent_sha256", "seed", "attacker", "budget")
     return {"sigma": plan.noise.sigma, **{key: facts[key] for key in keys}}

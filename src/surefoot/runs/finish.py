@@ -46,7 +46,7 @@ def finish_run(
     drawn = _write_result(folder, result, baseline, figure=figure)
     known = None if baseline is None else baseline.to_json()
     write_json(
-        folder / "run.json", {"schema": RUN_SCHEMA, **metadata, "figure": drawn, "blind": known, "command": command}
+        folder / "run.json", {"schema": RUN_SCHEMA, **metadata, "figure": drawn, "baseline": known, "command": command}
     )
     return write_run_report(folder, result if isinstance(result, Certificate) else None)
 

@@ -174,8 +174,8 @@ def kept_episodes(folder: Path) -> int:
     total = 0
     for path in folder.rglob("setup.json"):
         setup = read_json(path)
-        size = int(setup["block"])
-        planned = int(setup["planned"])
+        size = int(setup["block_size"])
+        planned = int(setup["n_planned"])
         if (path.parent / "episodes.npz").exists():
             total += planned
             continue

@@ -29,7 +29,7 @@ from surefoot.report.taped_frames import MOST_TAPED
 from surefoot.runs.folder import configuration_name
 
 ATTACK_SCHEMA = 1
-_IDENTITY = ("task", "agent", "agent_sha256", "seed", "features")
+_IDENTITY = ("task", "agent", "agent_sha256", "seed", "sigma_per_feature")
 
 
 def read_run(folder: Path) -> FinishedRun:
@@ -110,7 +110,7 @@ def _assemble_run(
         notes=notes,
         tape=tape,
         digests={name: _hash_file(folder / name) for name in hashed if (folder / name).exists()},
-        baseline=_find_baseline(written, notes.get("blind")),
+        baseline=_find_baseline(written, notes.get("baseline")),
     )
 
 
@@ -125,16 +125,16 @@ def _hash_file(path: Path) -> str:
 def _find_baseline(setup: Mapping[str, Any], found: Any) -> Baseline | None:
     """Return the open-loop baseline: the measured one of our own tasks, and only of others what ``run.json`` says."""
     name = setup.get("task")
-    if isinstance(name, str) and name in BASELINES and is_count(setup.get("block")):
+    if isinstance(name, str) and name in BASELINES and is_count(setup.get("block_size")):
         # It was measured by the plain return, which is no baseline of a discounted one.
-        if setup.get("discount") is not None:
+        if setup.get("gamma") is not None:
             return None
         return BASELINES[name]
     try:
         return Baseline(
             mean=number(found["mean"]),
             sem=number(found["sem"]),
-            n_episodes=int(found["episodes"]),
+            n_episodes=int(found["n_episodes"]),
             what=str(found["what"]),
             command=str(found["command"]),
         )
@@ -150,12 +150,12 @@ def _check_attack(content: Mapping[str, Any]) -> None:
         raise ValueError("expected one mean and one standard error per budget")
     if length > MOST_ASKED:
         raise ValueError(f"{length} budgets, expected at most {MOST_ASKED}")
-    if len(content["curve_lambda"]) != length or len(content["spending"]) != length:
+    if len(content["curve_lambda"]) != length or len(content["budget_used_per_step"]) != length:
         raise ValueError("expected one value gap and one list of spending per budget")
-    for spending in content["spending"]:
+    for spending in content["budget_used_per_step"]:
         numbers(spending)
     number(content["sigma"])
-    int(content["episodes"])
+    int(content["n_episodes"])
 
 
 def _read_if_there(path: Path) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def _read_episode_data(
     given = {"floor": floor, "ceiling": ceiling}
     if sigma is not None:
         noise = Noise.of(sigma)
-        if record.metadata.get("features") != noise.setup.get("features"):
+        if record.metadata.get("sigma_per_feature") != noise.setup.get("sigma_per_feature"):
             raise InputError(f"{path} was run with other noise on some features than sigma= says")
         given["sigma"] = noise.sigma
     for name, value in given.items():

@@ -129,14 +129,14 @@ def _read_common_setup(folders: Sequence[Path]) -> dict[str, Any]:
             what = ", ".join(differences[:3])
             raise InputError(f"{folders[0]} and {folder} are shares of different runs ({what})")
     schema = common.pop("schema", None)
-    if schema != RUN_FOLDER_SCHEMA or not is_count(common.get("planned")) or not is_count(common.get("block")):
+    if schema != RUN_FOLDER_SCHEMA or not is_count(common.get("n_planned")) or not is_count(common.get("block_size")):
         raise InputError(f"{folders[0] / 'setup.json'} is not the setup of a share")
     return common
 
 
 def _find_blocks(folders: Sequence[Path], setup: Mapping[str, Any]) -> dict[int, Path]:
     """Return the file of every block of the run: all of them, each once."""
-    n_blocks = -(-setup["planned"] // setup["block"])
+    n_blocks = -(-setup["n_planned"] // setup["block_size"])
     found: dict[int, Path] = {}
     for folder in folders:
         if (folder / "episodes.npz").exists():
@@ -160,7 +160,7 @@ def _find_blocks(folders: Sequence[Path], setup: Mapping[str, Any]) -> dict[int,
 
 def _load_block(path: Path, index: int, setup: Mapping[str, Any]) -> Episodes:
     block = Episodes.load(path)
-    expected = min(setup["block"], setup["planned"] - index * setup["block"])
+    expected = min(setup["block_size"], setup["n_planned"] - index * setup["block_size"])
     if block.setup != setup or len(block) != expected:
         raise InputError(f"{path} is not block {index} of its run: other setup, or not {expected} episodes; delete it")
     return block

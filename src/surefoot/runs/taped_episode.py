@@ -47,7 +47,7 @@ class Tape:
     clean: list[NDArray[Any]] = field(default_factory=list)
     seen: list[NDArray[Any]] = field(default_factory=list)
     actions: list[int] = field(default_factory=list)
-    spent: list[float] = field(default_factory=list)
+    budget_used: list[float] = field(default_factory=list)
 
     def record_step(self, step: Step) -> None:
         """Record the first row; stop the run when there is enough."""
@@ -60,7 +60,7 @@ class Tape:
         if step.action is not None and step.action.dim() == 1:
             action = int(step.action[0])
         self.actions.append(action)
-        self.spent.append(0.0 if step.budget_used is None else float(step.budget_used[0]))
+        self.budget_used.append(0.0 if step.budget_used is None else float(step.budget_used[0]))
 
 
 def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None:
@@ -125,7 +125,7 @@ def _record_tape(plan: Plan, name: str) -> dict[str, NDArray[Any]]:
         f"{name}_clean": as_shown(tape.clean),
         f"{name}_seen": as_shown(tape.seen),
         f"{name}_actions": np.array(tape.actions, dtype=np.int32),
-        f"{name}_spent": np.array(tape.spent),
+        f"{name}_budget_used": np.array(tape.budget_used),
     }
 
 
@@ -146,13 +146,13 @@ def _describe_tape(plan: Plan, attacked: Plan | None) -> dict[str, Any]:
         "environment": plan.task.environment,
         "agent": plan.policy.name,
         "sigma": plan.noise.sigma,
-        "limit": plan.task.scoring.max_steps,
+        "max_steps": plan.task.scoring.max_steps,
         "seed": plan.seed,
         "budget": None,
-        "adversary": None,
+        "attacker": None,
     }
     if attacked is not None:
         facts["budget"] = attacked.budget
         if attacked.attacker is not None:
-            facts["adversary"] = attacked.attacker.describe()
+            facts["attacker"] = attacked.attacker.describe()
     return facts

@@ -40,7 +40,7 @@ def check_episode_bounds(raw: Raw) -> list[str]:
     if claim.method == "auto":
         method = chosen_method(raw.returns.size, choice)
         if other is None:
-            declared = raw.setup.get("method") == "binary"
+            declared = bool(raw.setup.get("binary"))
             wrong += check_choice(raw.returns, claim, choice, declared=declared)
     elif choice is not None and method != "sequential":
         wrong.append(f"the method {method} selects no method, but a choice is recorded")
@@ -88,14 +88,14 @@ def check_step_bounds(raw: Raw) -> list[str]:
     claim = read_claim(certificate)
     if certificate.get("kind") != "per-step" or claim.method != "per-step":
         raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, method {claim.method!r}: not computed here")
-    reward_sums = raw.arrays.get("gains")
+    reward_sums = raw.arrays.get("reward_sums")
     if reward_sums is None:
         raise CannotRecomputeError("the episode data have no rewards of each step")
     low, high = certificate.get("reward_range") or (None, None)
     if not (is_number(low) and is_number(high) and low <= 0 <= high and low < high):
         raise CannotRecomputeError(f"rewards from {low!r:.60} to {high!r:.60} are no range that contains 0")
-    if not same([low, high], raw.setup.get("rewards")):
-        raise CannotRecomputeError(f"reward_range {[low, high]}, the setup has {raw.setup.get('rewards')!r:.60}")
+    if not same([low, high], raw.setup.get("reward_range")):
+        raise CannotRecomputeError(f"reward_range {[low, high]}, the setup has {raw.setup.get('reward_range')!r:.60}")
     lower, upper = recompute_per_step(reward_sums, raw.returns.size, (low, high), claim.alpha, claim.scaled_budgets)
     lower = np.maximum(lower, claim.floor)
     upper_side = None
@@ -132,7 +132,7 @@ def check_norm(raw: Raw) -> list[str]:
         return []
     if not isinstance(norm, dict) or set(norm) != _NORM_FIELDS:
         raise CannotRecomputeError("the norm must have its name, budgets, coordinates, observations and factor")
-    max_steps = raw.setup.get("limit")
+    max_steps = raw.setup.get("max_steps")
     n_observations = None
     if raw.name == "per-step.json":
         n_observations = 1

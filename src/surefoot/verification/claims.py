@@ -16,9 +16,9 @@ from surefoot.verification.recompute.run_files import Raw, check_sums, close, di
 from surefoot.verification.recompute.sentences import write_sentence
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, Verdict
 
-# Fields of all certificates that the setup has under the same name.
-_COPIED = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "stochastic")
-_RENAMED = {"gamma": "discount", "sigma_per_feature": "features", "max_steps": "limit"}
+# Fields of certificates that the setup has too.
+_COPIED = ("sigma", "sigma_per_feature", "floor", "ceiling", "gamma", "max_steps")
+_COPIED += ("task", "agent", "agent_sha256", "seed", "stochastic")
 _NEEDED = {"schema", "confidence", "n_episodes", "method", "record_sha256", "budgets", "lower", "upper", "statement"}
 _NEEDED |= {"task", "agent", "agent_sha256", "seed", "sigma", "floor", "ceiling", "estimate", "estimate_sem"}
 _OPTIONAL = {"gamma", "sigma_per_feature", "stochastic", "norm", "method_selection", "bets", "planner", "max_steps"}
@@ -46,9 +46,9 @@ def check_record(raw: Raw, verdict: Verdict) -> bool:
         wrong = differences({"agent": raw.run.get("agent_sha256")}, {"agent": raw.setup.get("agent_sha256")})
         verdict.judge("run.json and episode data", wrong, "the same agent")
     wrong = _check_returns(raw)
-    repeated = repeated_blocks(raw.returns, raw.setup.get("block"))
+    repeated = repeated_blocks(raw.returns, raw.setup.get("block_size"))
     verdict.judge("returns", wrong + repeated, "finite, within floor and ceiling, no repeated blocks")
-    if not wrong and is_count(raw.setup.get("slots")):
+    if not wrong and is_count(raw.setup.get("n_envs")):
         dependent = dependent_returns(raw.returns, raw.setup)
         verdict.judge("independence", dependent, "blocks, environments and their turns differ by chance only")
     wrong_arrays = _check_arrays(raw)
@@ -124,19 +124,18 @@ def _check_facts(raw: Raw) -> list[str]:
     """Return where a certificate states another setup or number of episodes than its episode data have."""
     certificate = raw.certificate
     setup = raw.setup
-    names = dict(zip(_COPIED, _COPIED, strict=True)) | _RENAMED
-    stated = {name: certificate.get(name) for name in names}
-    wrong = differences(stated, {name: setup.get(key) for name, key in names.items()})
+    stated = {name: certificate.get(name) for name in _COPIED}
+    wrong = differences(stated, {name: setup.get(name) for name in _COPIED})
     n = raw.returns.size
     if not same(certificate.get("n_episodes"), n):
         wrong.append(f"n_episodes is {certificate.get('n_episodes')!r}, the episode data have {n} returns")
-    planned = setup.get("planned", n)
+    planned = setup.get("n_planned", n)
     if not same(planned, n) and not _may_have_stopped(raw):
         wrong.append(f"{planned!r} episodes were planned, the episode data have {n} returns")
-    features = setup.get("features")
+    features = setup.get("sigma_per_feature")
     if features is not None and not _is_smallest_sigma(setup.get("sigma"), features):
         wrong.append(f"sigma {setup.get('sigma')!r} is not the smallest sigma of the features {features!r}")
-    if setup.get("adversary") is not None or "spent" in raw.arrays:
+    if setup.get("attacker") is not None or "budget_used" in raw.arrays:
         wrong.append("the episodes were attacked")
     return wrong
 
@@ -151,8 +150,8 @@ def _is_smallest_sigma(sigma: Any, features: Any) -> bool:
 
 def _may_have_stopped(raw: Raw) -> bool:
     """Whether a run may have ended before all that was planned: an anytime-valid method, after a whole block."""
-    block = raw.setup.get("block")
-    planned = raw.setup.get("planned")
+    block = raw.setup.get("block_size")
+    planned = raw.setup.get("n_planned")
     if raw.certificate.get("method") != "sequential" or not is_count(block) or not is_count(planned):
         return False
     n = raw.returns.size

@@ -64,14 +64,14 @@ def proved_limits(setup: Mapping[str, Any]) -> Proved:
     Raises:
         ImportError: If what knows tasks and environments is not installed.
     """
-    if not is_count(setup.get("block")):
+    if not is_count(setup.get("block_size")):
         # Precomputed returns: nobody knows where they are from.
         return Proved()
     from surefoot.play.floors import named_rules
     from surefoot.play.tasks import TASKS, discounted
 
     name = str(setup.get("task"))
-    gamma = setup.get("discount")
+    gamma = setup.get("gamma")
     try:
         if name in TASKS:
             task = TASKS[name]
@@ -85,7 +85,7 @@ def proved_limits(setup: Mapping[str, Any]) -> Proved:
         rules = named_rules(environment, **made)
         if rules is None:
             return Proved()
-        max_steps = setup["limit"]
+        max_steps = setup["max_steps"]
         tightest = rules.tightest(max_steps, gamma)
         return Proved(f"the rules of {environment}", *rules.limits(max_steps, gamma), tightest, rules.rewards)
     except (InputError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
@@ -95,18 +95,22 @@ def proved_limits(setup: Mapping[str, Any]) -> Proved:
 
 def _unproved_limits(setup: Mapping[str, Any], proved: Proved) -> list[str]:
     """Return which limits of a setup nothing proves."""
-    unproved = {"floor": proved.floor is None, "ceiling": proved.ceiling is None, "rewards": None in proved.rewards}
+    unproved = {
+        "floor": proved.floor is None,
+        "ceiling": proved.ceiling is None,
+        "reward_range": None in proved.rewards,
+    }
     return [name for name in LIMITS if setup.get(name) is not None and unproved[name]]
 
 
 def _check_tightness(setup: Mapping[str, Any], proved: Proved) -> list[str]:
     """Return which limits claim more than is proved, and which are not those of the task."""
-    rewards = setup.get("rewards")
+    rewards = setup.get("reward_range")
     wrong = []
     if proved.is_task:
         known: dict[str, Any] = {"floor": proved.floor, "ceiling": proved.ceiling}
         if rewards is not None:
-            known["rewards"] = list(proved.rewards)
+            known["reward_range"] = list(proved.rewards)
         for name, value in known.items():
             if not same(setup.get(name), value):
                 wrong.append(f"{name} is {setup.get(name)!r}, {proved.by} has {value!r}")

@@ -76,7 +76,7 @@ def plan_of(raw: Raw, options: RerunOptions) -> Plan:
         ForgedError: If no run has this setup.
     """
     setup = raw.setup
-    if not isinstance(setup.get("block"), int) or not setup.get("agent_sha256"):
+    if not isinstance(setup.get("block_size"), int) or not setup.get("agent_sha256"):
         raise CannotRerunError(
             "the setup does not say how the episodes were run (precomputed returns, or a function as agent)"
         )
@@ -85,11 +85,11 @@ def plan_of(raw: Raw, options: RerunOptions) -> Plan:
         plan = Plan(
             task=task,
             policy=_load_policy(setup, task, options),
-            noise=Noise.of(setup.get("features", setup["sigma"])),
-            n_episodes=int(setup["planned"]),
+            noise=Noise.of(setup.get("sigma_per_feature", setup["sigma"])),
+            n_episodes=int(setup["n_planned"]),
             seed=int(setup["seed"]),
             device=_device_of(setup),
-            per_step="rewards" in setup,
+            per_step="reward_range" in setup,
         )
     except DeadWorkerError:
         # It says something about the environment, not about the setup.
@@ -97,15 +97,11 @@ def plan_of(raw: Raw, options: RerunOptions) -> Plan:
     except (InputError, KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise ForgedError(f"the setup cannot be run: {error}") from error
     # The plan has the task's own blocks and the seed stream of certificates: choosing them would be choosing
-    # among many runs. The task's method does not affect the episodes.
-    wrong = differences(_without_method(setup), _without_method(plan.setup()))
+    # among many runs.
+    wrong = differences(setup, plan.setup())
     if wrong:
         raise ForgedError("the setup is not that of its task and agent: " + "; ".join(wrong))
     return plan
-
-
-def _without_method(setup: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in setup.items() if key != "method"}
 
 
 def _device_of(setup: Mapping[str, Any]) -> str:
@@ -120,18 +116,18 @@ def _task_of(setup: Mapping[str, Any], options: RerunOptions) -> Task:
     name = str(setup.get("task"))
     is_own = name in TASKS
     task = get_task(name) if is_own else _environment_task(setup, options)
-    if setup.get("discount") is not None:
+    if setup.get("gamma") is not None:
         limits = None if is_own else (float(setup["floor"]), setup["ceiling"])
-        task = discounted(task, float(setup["discount"]), limits=limits)
-    if "rewards" in setup and not is_own:
+        task = discounted(task, float(setup["gamma"]), limits=limits)
+    if "reward_range" in setup and not is_own:
         task = replace(task, scoring=replace(task.scoring, reward_range=_reward_range(setup)))
     return task
 
 
 def _reward_range(setup: Mapping[str, Any]) -> tuple[float, float] | None:
-    if setup.get("rewards") is None:
+    if setup.get("reward_range") is None:
         return None
-    low, high = setup["rewards"]
+    low, high = setup["reward_range"]
     return float(low), float(high)
 
 
@@ -159,10 +155,10 @@ def _environment_task(setup: Mapping[str, Any], options: RerunOptions) -> Task:
         kwargs=kwargs,
         wrappers=wrappers,
         modules=modules,
-        max_steps=int(setup["limit"]),
+        max_steps=int(setup["max_steps"]),
     )
     facts = inspect(source, reward_range=_reward_range(setup))
-    gamma = None if setup.get("discount") is None else float(setup["discount"])
+    gamma = None if setup.get("gamma") is None else float(setup["gamma"])
     task = facts.task(floor=float(setup["floor"]), ceiling=setup["ceiling"], gamma=gamma)
     # No ceiling is no ceiling, even where one is known today.
     return replace(task, scoring=replace(task.scoring, ceiling=setup["ceiling"]))
@@ -196,7 +192,7 @@ def _load_policy(setup: Mapping[str, Any], task: Task, options: RerunOptions) ->
         policy = as_policy(
             wanted,
             task.spaces,
-            n_stack=int(setup["frames"]) if needs_spaces(wanted) else None,
+            n_stack=int(setup["n_stack"]) if needs_spaces(wanted) else None,
             stochastic=setup.get("stochastic") is True,
             pixel_max=None if pixel_max is None else float(pixel_max),
             allow_pickle=options.allow_pickle,
@@ -288,7 +284,7 @@ def rerun_blocks(
         found = _compare_block(index, "returns", first, episodes.returns, raw.arrays.get("returns"))
         found += _compare_block(index, "lengths", first, episodes.lengths, raw.arrays.get("lengths"))
         if episodes.reward_sums is not None:
-            found += _compare_block(index, "gains", index, episodes.reward_sums, raw.arrays.get("gains"))
+            found += _compare_block(index, "reward_sums", index, episodes.reward_sums, raw.arrays.get("reward_sums"))
         there = raw.processor_of(index)
         if there not in (None, here):
             note = f"; it was run on {there} and is now rerun on {here}, which may give other bits"

@@ -125,7 +125,7 @@ def test_few_values_are_certified_as_well_as_per_threshold(law, radius):
 
 @pytest.mark.parametrize("wins", [0.5, 0.9, 0.999])
 def test_wins_and_losses_are_clopper_pearson_after_the_pilot(wins):
-    episodes = of(atoms("coin", 0.0, 1.0, [0.0, 1.0], [1 - wins, wins]), 10_000, 1, method="binary")
+    episodes = of(atoms("coin", 0.0, 1.0, [0.0, 1.0], [1 - wins, wins]), 10_000, 1, binary=True)
     certificate = certify(episodes, [0.0, 1.0])
     rest = episodes.returns[certificate.method_selection["pilot"] :]
     assert certificate.method_selection["method"] == "binary"
@@ -148,18 +148,18 @@ def test_a_single_other_return_does_no_harm_to_wins_and_losses():
 COIN = atoms("coin", 0.0, 1.0, [0.0, 1.0], [0.001, 0.999])
 
 
-@pytest.mark.parametrize(("first", "method", "selected"), [
-    ([1.0] * 50, "binary", "binary"),  # the task declares wins and losses
-    ([1.0] * 50, "dkw", "betting"),  # one end alone shows nothing
-    ([0.0] * 50, "dkw", "betting"),
-    ([1.0] * 49 + [0.0], "dkw", "binary"),  # both ends came
-    ([1.0] * 49 + [0.37], "binary", "betting"),  # a declaration that the pilot refutes
+@pytest.mark.parametrize(("first", "binary", "selected"), [
+    ([1.0] * 50, True, "binary"),  # the task declares wins and losses
+    ([1.0] * 50, False, "betting"),  # one end alone shows nothing
+    ([0.0] * 50, False, "betting"),
+    ([1.0] * 49 + [0.0], False, "binary"),  # both ends came
+    ([1.0] * 49 + [0.37], True, "betting"),  # a declaration that the pilot refutes
 ])  # fmt: skip
-def test_wins_and_losses_are_declared_or_seen(first, method, selected):
+def test_wins_and_losses_are_declared_or_seen(first, binary, selected):
     """With ceiling - floor = 1 too: a return between them is possible wherever the task does not say otherwise."""
     returns = of(COIN, 10_000, 1).returns.copy()
     returns[:50] = first
-    episodes = Episodes.from_returns(returns, sigma=1, floor=0, ceiling=1, method=method)
+    episodes = Episodes.from_returns(returns, sigma=1, floor=0, ceiling=1, binary=binary)
     assert certify(episodes, [0.0, 1.0]).method_selection["method"] == selected
 
 
@@ -311,7 +311,7 @@ def test_planted_a_pilot_that_was_picked_after_looking():
     missed = [0, 0]
     for x in coin.draw(np.random.default_rng(15), (300, 150)):
         for picked, returns in enumerate((x, np.sort(x))):
-            episodes = Episodes.from_returns(returns, sigma=1, floor=0, ceiling=1, method="binary")
+            episodes = Episodes.from_returns(returns, sigma=1, floor=0, ceiling=1, binary=True)
             certificate = certify(episodes, [0.0], 0.8)
             assert certificate.method_selection["method"] == "binary"
             missed[picked] += certificate.lower[0] > 0.83

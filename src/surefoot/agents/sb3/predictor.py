@@ -95,7 +95,7 @@ def wrap_model(model: Any) -> Policy:
     elif factors is not None:
         n_actions = prod(factors)
     arrays = {name: value.detach().cpu().numpy() for name, value in model.policy.state_dict().items()}
-    layout = {"predict": type(model.policy).__qualname__, "shape": shape, "choices": n_actions}
+    layout = {"predict": type(model.policy).__qualname__, "shape": shape, "n_actions": n_actions}
     if factors is not None:
         layout["factors"] = factors
     spaces = Spaces(shape=shape, n_actions=n_actions, first_action=0, factors=factors, parts=parts)

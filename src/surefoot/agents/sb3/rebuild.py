@@ -146,7 +146,7 @@ def _rebuild_mlp(family: _Family, facts: Facts, layers: Layers, squashed: bool) 
     for index, (matrix, bias) in enumerate(zip(matrices, biases, strict=True)):
         arrays[f"weight{index}"] = matrix
         arrays[f"bias{index}"] = bias
-    layout = {"activation": activation, "squashed": squashed, "shape": facts.shape, "choices": facts.n_actions}
+    layout = {"activation": activation, "squashed": squashed, "shape": facts.shape, "n_actions": facts.n_actions}
     if bound is not None:
         layout["bound"] = bound
     return MLP(matrices, biases, activation, bound=bound), arrays, layout

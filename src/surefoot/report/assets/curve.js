@@ -59,7 +59,7 @@ class Curve {
 
   styled(node, series) {
     node.setAttribute("class", `line ${series.role} m${series.order % 5}`);
-    return series.role === "blind" ? node : painted(node, series.colour, "stroke");
+    return series.role === "baseline" ? node : painted(node, series.colour, "stroke");
   }
 
   mark(series, x, y, whisker, size = 5) {
@@ -111,7 +111,7 @@ class Curve {
 
   // Below the open-loop baseline a bound says nothing.
   shade(root) {
-    const known = this.data.series.filter((one) => one.role === "blind" && one.on).map((one) => one.y[0]);
+    const known = this.data.series.filter((one) => one.role === "baseline" && one.on).map((one) => one.y[0]);
     if (!known.length || !this.data.series.some((one) => one.role === "lower")) return;
     const { y, box } = this.at;
     const top = y(Math.min(...known));
@@ -129,7 +129,7 @@ class Curve {
       if (!spot) continue;
       taken.push(spot);
       const tag = svg("text", { class: "tag", x: spot.left, y: spot.bottom - 4 }, text);
-      tag.style.fill = series.role === "blind" ? "var(--floor)" : colour(series.colour);
+      tag.style.fill = series.role === "baseline" ? "var(--floor)" : colour(series.colour);
       root.append(tag);
     }
   }

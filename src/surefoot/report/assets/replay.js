@@ -45,12 +45,12 @@ class Replay {
 
   // The budget used, over the steps of the attacked episode.
   trace() {
-    const panel = this.data.panels.find((one) => one.spent);
+    const panel = this.data.panels.find((one) => one.budget_used);
     if (!panel) return null;
     const root = svg("svg", { viewBox: "0 0 600 70", preserveAspectRatio: "none", role: "img", "aria-label": `Budget used over ${panel.steps} steps` });
     const x = scale(0, Math.max(1, this.data.steps - 1), 4, 596);
     const y = scale(0, this.data.budget, 64, 6);
-    root.append(svg("path", { class: "ground", d: "M4 64H596" }), svg("path", { class: "trace", d: panel.spent.map((value, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(value).toFixed(1)}`).join("") }));
+    root.append(svg("path", { class: "ground", d: "M4 64H596" }), svg("path", { class: "trace", d: panel.budget_used.map((value, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(value).toFixed(1)}`).join("") }));
     this.mark = svg("path", { class: "meanline" });
     root.append(this.mark);
     this.place = x;
@@ -76,7 +76,7 @@ class Replay {
       const over = this.step >= panel.steps;
       const now = Math.min(this.step, panel.steps - 1);
       const parts = [scene.show(now)];
-      if (panel.spent) parts.push(`budget used: ${plain(Number(panel.spent[now].toPrecision(3)))} of ${plain(this.data.budget)}`);
+      if (panel.budget_used) parts.push(`budget used: ${plain(Number(panel.budget_used[now].toPrecision(3)))} of ${plain(this.data.budget)}`);
       const added = panel.perturbation?.[now];
       if (added && !over) parts.push(`perturbation: ${plain(Number(Math.hypot(...added).toPrecision(2)))} (l2)`);
       if (over) parts.push(`over after ${panel.steps} steps`);

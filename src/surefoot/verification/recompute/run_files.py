@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.files import header_of, is_count, read_arrays, read_json
 
-CERTIFICATE_SCHEMA = 2
+CERTIFICATE_SCHEMA = 1
 CERTIFICATES = ("certificate.json", "shared.json", "per-step.json")
 
 
@@ -145,16 +145,16 @@ def _is_processor(found: Any) -> bool:
 
 def check_sums(raw: Raw) -> list[str]:
     """Return what is wrong with sums of rewards of the right shape: only running episodes have one, and they add up."""
-    gains = raw.arrays.get("gains")
+    gains = raw.arrays.get("reward_sums")
     if gains is None:
         return []
     lengths = raw.arrays.get("lengths")
     if lengths is None:
         return ["there are sums of rewards, but no lengths to check them with"]
-    low, high = raw.setup["rewards"]
+    low, high = raw.setup["reward_range"]
     if not (is_number(low) and is_number(high) and low <= 0 <= high):
         return [f"rewards from {low!r:.60} to {high!r:.60} are no range that contains 0"]
-    size = raw.setup["block"]
+    size = raw.setup["block_size"]
     starts = range(0, raw.returns.size, size)
     # How many episodes of each block were still running at each step: only they have a reward there.
     running = np.array([n_longer(lengths[first : first + size], gains.shape[1]) for first in starts])

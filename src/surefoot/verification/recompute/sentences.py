@@ -68,7 +68,7 @@ def _describe_assumptions(certificate: Mapping[str, Any]) -> str:
     if limits:
         assumptions.append(f"no return is {' or '.join(limits)}")
     rewards = certificate.get("reward_range")
-    if "rewards" in stated and isinstance(rewards, list) and len(rewards) == 2:
+    if "reward_range" in stated and isinstance(rewards, list) and len(rewards) == 2:
         low, high = rewards
         assumptions.append(f"every reward is between {_format_number(low)} and {_format_number(high)}")
     if not assumptions:

@@ -14,7 +14,7 @@ from surefoot.verification.recompute.bands import CannotRecomputeError
 from surefoot.verification.recompute.run_files import Raw, differences
 
 REASONS = ("proved", "close enough", "refuted", "all played", "stopped by hand")
-STOP_KEYS = {"budget", "until", "require", "stopped"}
+STOP_KEYS = {"budget", "tolerance", "require", "stopped"}
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Stop:
     """The goal of a sequential run, and why it stopped."""
 
     budget: float
-    until: float | None
+    tolerance: float | None
     require: float | None
     stopped: str
 
@@ -38,7 +38,7 @@ def read_stop(choice: Any, budgets: tuple[float, ...]) -> Stop | None:
         return None
     if not isinstance(choice, dict) or set(choice) != STOP_KEYS:
         raise CannotRecomputeError("a sequential run must state its budget, its goal, and why it stopped")
-    for key in ("budget", "until", "require"):
+    for key in ("budget", "tolerance", "require"):
         value = choice[key]
         if value is None and key != "budget":
             continue
@@ -62,15 +62,15 @@ def check_stop(raw: Raw) -> list[str]:
     if stop is None:
         return [] if run.get("stopped") is None else ["run.json says why the run stopped, the certificate does not"]
     stated = {
-        "goal": {"budget": stop.budget, "until": stop.until, "require": stop.require},
+        "goal": {"budget": stop.budget, "tolerance": stop.tolerance, "require": stop.require},
         "stopped": stop.stopped,
     }
     wrong = differences(stated, {"goal": run.get("goal"), "stopped": run.get("stopped")})
     n = raw.returns.size
-    planned = raw.setup.get("planned")
+    planned = raw.setup.get("n_planned")
     if stop.stopped == "all played" and n != planned:
         wrong.append(f"only {n} of {planned!r} episodes were run")
-    if stop.stopped == "close enough" and stop.until is None:
+    if stop.stopped == "close enough" and stop.tolerance is None:
         wrong.append("the run was not for a bound close to what is possible")
     if stop.stopped in ("proved", "refuted") and stop.require is None:
         wrong.append("no value was required")
