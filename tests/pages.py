@@ -95,7 +95,7 @@ def replayed(folder: Path, shape: tuple[int, ...] = (4,), environment: str = "Ca
     arrays = {name: _as_left(values, len(shape) > 1) for name, values in tracks.items()}
     for name, length in (("quiet", steps), ("attacked", steps // 2)):
         arrays[f"{name}_actions"] = np.array([-1, *([1, 0] * length)][:length], dtype=np.int32)
-        arrays[f"{name}_spent"] = np.linspace(0, 0.2, length)
+        arrays[f"{name}_budget_used"] = np.linspace(0, 0.2, length)
     facts = {"schema": 1, "environment": environment, "sigma": SIGMA, "budget": 0.2, "agent": "a", "max_steps": 200}
     header = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
     write_arrays(folder / "replay.npz", {"header": header, **arrays})

@@ -540,7 +540,7 @@ def test_a_replay_opens_at_the_largest_perturbation_and_shows_it(tmp_path):
     replayed(tmp_path)
     with np.load(tmp_path / "replay.npz") as archive:
         arrays = {name: archive[name] for name in archive.files}
-    arrays["attacked_spent"] = np.sqrt(np.cumsum([0.0, 0.01, 0.04, 0.0, 0.02, 0.0]))
+    arrays["attacked_budget_used"] = np.sqrt(np.cumsum([0.0, 0.01, 0.04, 0.0, 0.02, 0.0]))
     np.savez(tmp_path / "replay.npz", **arrays)
     found = replay_data(read_run(tmp_path), "a")
     assert found["start"] == 2

@@ -174,5 +174,5 @@ def test_ten_thousand_invented_returns_in_blocks_of_one(honest, tmp_path, capsys
     assert cli.main(["verify", str(tmp_path / "run")]) == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.startswith("FAILED: ")
-    assert "slots is 1 and 30" in shown
+    assert "n_envs is 1 and 30" in shown
     assert "Do not rely on this certificate." in shown
