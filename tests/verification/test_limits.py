@@ -207,12 +207,14 @@ def test_a_sentence_without_its_assumption_is_refused(stated):
 def test_a_field_that_names_no_limits_is_refused(stated, bad):
     write_json(stated / "certificate.json", {**read_json(stated / "certificate.json"), "stated_by_user": bad})
     assert "expected some of floor, ceiling, reward_range" in failures(verify(stated, blocks=0))[CHECK]
-    with pytest.raises(surefoot.InputError, match="expected stated_by_user to list some of floor, ceiling, rewards"):
+    with pytest.raises(
+        surefoot.InputError, match="expected stated_by_user to list some of floor, ceiling, reward_range"
+    ):
         surefoot.Certificate.load(stated)
     forge(stated, stated_by_user=["floor"])
     record = replace(Episodes.load(stated / "episodes.npz"))
     replace(record, metadata={**record.metadata, "stated_by_user": bad}).save(stated / "episodes.npz")
-    with pytest.raises(surefoot.InputError, match="must list what the user stated of floor, ceiling, rewards"):
+    with pytest.raises(surefoot.InputError, match="must list what the user stated of floor, ceiling, reward_range"):
         Episodes.load(stated / "episodes.npz")
 
 
@@ -226,7 +228,9 @@ def test_a_stated_range_of_rewards_is_said_where_it_matters(tmp_path):
     content = read_json(tmp_path / "per-step.json")
     assert content["stated_by_user"] == ["floor", "ceiling", "reward_range"]
     forge(tmp_path, query=query, stated_by_user=["floor", "ceiling"])
-    assert "nothing proves the reward_range [-1.0, 0.0], and per-step.json" in failures(verify(tmp_path, blocks=0))[CHECK]
+    assert (
+        "nothing proves the reward_range [-1.0, 0.0], and per-step.json" in failures(verify(tmp_path, blocks=0))[CHECK]
+    )
 
 
 def test_rewards_that_claim_more_than_the_rules_are_refused(tmp_path):

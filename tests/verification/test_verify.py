@@ -377,8 +377,11 @@ def setup_of(**changes):
 
 
 def test_wins_and_losses_that_the_task_does_not_declare_are_refused(run):
-    setup_of(binary=True)(run)
     renewed(run)
+    setup_of(binary=True)(run)
+    changed = Episodes.load(run / "episodes.npz")
+    write_json(run / "certificate.json", certify(changed, [0.0, 0.2, 0.4], method="dkw").to_json())
+    write_json(run / "setup.json", {"schema": 1, **changed.setup})
     assert set(failures(verify(run, blocks=1))) == {"setup and weights"}
 
 
@@ -490,7 +493,7 @@ def test_an_environment_and_an_agent_file(tmp_path):
         (lambda run: (run / "certificate.json").unlink(), (), "contains no certificate.json"),
         (lambda run: (run / "certificate.json").write_text("{"), (), "not a readable JSON file"),
         (lambda run: (run / "certificate.json").write_text("[1]"), (), "must hold a JSON object"),
-        (notes("certificate.json", schema=3), (), "has schema 3, this version reads 2"),
+        (notes("certificate.json", schema=3), (), "has schema 3, this version reads 1"),
         (lambda run: None, ("--agent", "nobody"), "unknown agent 'nobody'"),
         (lambda run: None, ("--agent", "nobody.zip"), "no file nobody.zip"),
         (lambda run: None, ("--blocks", "some"), "--blocks: must be a whole number or 'all', got 'some'"),
