@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ from surefoot.play.workers import Processes
 from surefoot.proof.query import certify
 from surefoot.provenance import versions
 
+SCRATCH = "from scratch"
+STARTED = "from the public agent"
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "bench" / "results" / "public_agents.json", ROOT / "docs" / "training.md"
 
@@ -54,13 +56,17 @@ class Landed(gymnasium.RewardWrapper[Any, Any]):
 
 @dataclass(frozen=True)
 class Case:
-    """An environment, the sigma, and the agent to be better than: a folder of the public ones, or one of ours."""
+    """An environment, the sigma, and the agent to be better than: a folder of the public ones, or one of ours.
+
+    ``other_memory``  another memory than the default that is trained too, by how the training starts
+    """
 
     env: str
     sigma: float
     public: str | None = None
     clip: tuple[float, float] | None = None
     landed: bool = False
+    other_memory: dict[str, str] = field(default_factory=dict)
 
     @property
     def options(self) -> list[str]:
@@ -95,28 +101,28 @@ CASES = (
     Case("CartPole-v1", 0.08, "ppo/CartPole-v1_1"),
     Case("Acrobot-v1", 0.2, "ars/Acrobot-v1_1"),
     Case("MountainCar-v0", 0.003, "dqn/MountainCar-v0_1"),
-    Case("Pendulum-v1", 0.12, "a2c/Pendulum-v1_1"),
+    Case("Pendulum-v1", 0.12, "a2c/Pendulum-v1_1", other_memory={SCRATCH: "gru"}),
     Case("LunarLander-v3", 0.05, "ppo/LunarLander-v2_1", clip=(-100, 100), landed=True),
     Case("LunarLanderContinuous-v3", 0.05, clip=(-100, 100), landed=True),
     Case("BipedalWalker-v3", 0.006, "a2c/BipedalWalker-v3_1", clip=(-1, 1)),
-    Case("HalfCheetah-v5", 0.05, "HalfCheetah-v5-s0.2", clip=(-1, 10)),
-    Case("Hopper-v5", 0.007, "trpo/Hopper-v3_1", clip=(0, 10)),
+    Case("HalfCheetah-v5", 0.05, "HalfCheetah-v5-s0.2", clip=(-1, 10), other_memory={SCRATCH: "gru"}),
+    Case("Hopper-v5", 0.007, "trpo/Hopper-v3_1", clip=(0, 10), other_memory={STARTED: "frames=1"}),
     Case("Walker2d-v5", 0.02, clip=(0, 10)),
-    Case("Swimmer-v5", 0.4, "ppo/Swimmer-v3_1", clip=(-1, 1)),
+    Case("Swimmer-v5", 0.33, "ppo/Swimmer-v3_1", clip=(-1, 1), other_memory={STARTED: "frames=1"}),
 )
-SCRATCH = "from scratch"
-STARTED = "from the public agent"
 
 
 def train_all(cases: Sequence[Case], public: Path, minutes: float, out: Path) -> dict[str, dict[str, Any]]:
     """Train every agent at the same time, each with the command that is recorded; return what their cards say."""
     running = {}
     for case in cases:
-        starts = {SCRATCH: [], STARTED: ["--init-from", str(case.agent(public))]}
-        if case.public is None:
-            del starts[STARTED]
+        starts: dict[str, list[str]] = {SCRATCH: []}
+        if case.public is not None:
+            starts[STARTED] = ["--init-from", str(case.agent(public))]
+        for start, memory in case.other_memory.items():
+            starts[f"{start}, {memory}"] = [*starts[start], "--memory", memory]
         for start, more in starts.items():
-            folder = out / "agents" / f"{case.env}-{start.replace(' ', '-')}"
+            folder = out / "agents" / f"{case.env}-{start.replace(' ', '-').replace(',', '').replace('=', '')}"
             words = ["train", *case.options, *more, "--time", f"{minutes:g}m", "--quiet", "--out", str(folder)]
             folder.parent.mkdir(parents=True, exist_ok=True)
             log = folder.with_suffix(".log").open("w")
@@ -169,8 +175,8 @@ def certify_all(
             episodes_per_env=1,
         )
         jobs += [Job(key, plan, block) for block in range(plan.n_blocks)]
-    # Long episodes first, so that no process is left alone with them.
-    jobs.sort(key=lambda job: -job.plan.task.scoring.max_steps)
+    # Short episodes first: a run that is stopped has most of the agents.
+    jobs.sort(key=lambda job: job.plan.task.scoring.max_steps)
     blocks: dict[str, dict[int, Episodes]] = {}
     for index, block in Processes(n_processes).map_unordered(_run_job, jobs, range(len(jobs))):  # type: ignore[arg-type]
         job = jobs[index]
@@ -199,17 +205,19 @@ def table(results: dict[str, Any]) -> str:
 
     rows = []
     for case in CASES:
-        trained = {start: results["trained"].get(f"{case.env} {start}") for start in (SCRATCH, STARTED)}
-        for key, name in (("public", case.public or ""), (SCRATCH, SCRATCH), (STARTED, STARTED)):
-            measured = results["certified"].get(f"{case.env} {key}")
-            if measured is None:
+        for key in sorted(results["certified"], key=lambda key: not key.endswith(" public")):
+            env, _, start = key.partition(" ")
+            if env != case.env:
                 continue
+            label = f"`{case.public}`"
             steps = ""
-            if key != "public":
-                steps = f"{trained[key]['steps'] / 1e6:.2f} million, {trained[key]['seconds']:.0f} s"
+            if start != "public":
+                label = start
+                facts = results["trained"][key]
+                steps = f"{facts['steps'] / 1e6:.2f} million, {facts['seconds']:.0f} s"
+            measured = results["certified"][key]
             values = [certified(value, 2 if case.landed else 1) for value in measured["lower"]]
             mean = f"{measured['mean']:.2f} ± {measured['error']:.2f}"
-            label = name if key != "public" else f"`{name}`"
             rows.append([case.env, f"{case.sigma:g}", label, steps, mean, *values])
     heads = ["environment", "sigma", "agent", "training", "mean, no attack", "B = 0", "B = sigma", "B = 2 sigma"]
     return Table(heads, rows).markdown().rstrip("\n")
@@ -240,7 +248,7 @@ def main() -> None:
     print("trained after", round(time.monotonic() - began), "s", flush=True)
     agents: dict[str, tuple[Case, str]] = {}
     for case in cases:
-        keys = [key for key in (f"{case.env} {SCRATCH}", f"{case.env} {STARTED}") if key in trained]
+        keys = [key for key in trained if key.startswith(f"{case.env} ")]
         if not arguments.all:
             keys = sorted(keys, key=lambda key: trained[key]["validated"])[-1:]
         for key in keys:

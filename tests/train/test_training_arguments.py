@@ -328,3 +328,13 @@ def test_an_agent_that_cannot_be_written_leaves_the_checkpoint(tmp_path, monkeyp
     folder.finish(policy, card)
     assert not has_checkpoint(folder.path)
     assert isinstance(zoo.load(str(folder.path)), Policy)
+
+
+def test_the_settings_of_an_environment_follow_from_its_actions_and_the_start(asked):
+    (run, discrete), _ = asked(TRAIN_PPO, "--env CartPole-v1 --sigma 0.3")
+    assert (discrete.memory, run.time_limit) == ("gru", 10.0)
+    (pendulum, continuous), _ = asked(TRAIN_PPO, "--env Pendulum-v1 --sigma 0.3")
+    assert (continuous.memory, continuous.entropy) == ("frames=1", 0.0)
+    assert prepare_settings("ppo", pendulum.task, init_from="model.zip").memory == "gru"
+    (run, _), _ = asked(TRAIN_PPO, "--env CartPole-v1 --sigma 0.3 --set total_steps=1000")
+    assert run.time_limit is None

@@ -75,7 +75,8 @@ def add_train(commands: Any) -> None:
     training.add_argument(
         "--memory",
         metavar="KIND",
-        help="gru, or frames=K for the last K observations (ppo; default: as the task, for --env gru)",
+        help="gru, or frames=K for the last K observations (ppo; default: as the task; for --env gru, but frames=1 "
+        "where actions are continuous and there is no --init-from)",
     )
     training.add_argument(
         "--for-budget",

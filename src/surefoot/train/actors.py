@@ -150,7 +150,7 @@ class FrameMemory(nn.Module):
 
     def forward(self, stacks: Tensor, _: Tensor | None = None) -> Tensor:
         """Return the features of stacks (..., n_stack, observation)."""
-        hidden = self.normalize(stacks).flatten(-2)
+        hidden: Tensor = self.normalize(stacks).flatten(-2)
         for layer in self.layers:
             hidden = torch.tanh(layer(hidden))
         return hidden

@@ -114,13 +114,13 @@ class Preset:
         settings_by_task: The settings of each task by name.
         takes: Which of the options ``memory``, ``time``, ``for_budget``, ``init_from`` and ``repeats`` mean
             something to it.
-        settings_of: Makes the settings of any other task, where it can.
+        settings_of: Makes the settings of any other task, where it can; with or without a teacher.
     """
 
     trainer: str
     settings_by_task: Mapping[str, TrainingSettings]
     takes: frozenset[str]
-    settings_of: Callable[[Task], TrainingSettings] | None = None
+    settings_of: Callable[[Task, bool], TrainingSettings] | None = None
 
 
 OFF_POLICY = "surefoot.train.off_policy:train_off_policy"
@@ -217,7 +217,7 @@ def prepare_settings(
     if task.name in found.settings_by_task or found.settings_of is None:
         settings = find_settings(preset, task.name)
     else:
-        settings = found.settings_of(task)
+        settings = found.settings_of(task, init_from is not None)
     if isinstance(settings, PpoSettings) and memory is not None:
         settings = settings.with_memory(memory)
     if isinstance(settings, DqnSettings | DdpgSettings) and repeats is not None:

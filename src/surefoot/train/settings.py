@@ -147,11 +147,14 @@ ANY_ENV = PpoSettings(
 MINUTES_OF_ENV = 10.0  # unless steps or another time are asked for
 
 
-def settings_of_env(task: Task) -> PpoSettings:
-    """Return the settings for an environment by what it says of itself: its actions, and how long its episodes are."""
-    if task.spaces.n_actions is None:
-        return replace(ANY_ENV, entropy=0.0)
-    return ANY_ENV
+def settings_of_env(task: Task, taught: bool = False) -> PpoSettings:
+    """Return the settings for an environment by the kind of its actions; ``taught``: whether there is a teacher."""
+    if task.spaces.n_actions is not None:
+        return ANY_ENV
+    # Continuous control takes more gradient steps. An entropy bonus would widen its actions without end. From scratch a
+    # GRU learns to move more slowly than it learns to filter; a teacher knows how to move.
+    memory = "gru" if taught else "frames=1"
+    return replace(ANY_ENV, memory=memory, minibatches=16, learning_rate=5e-4, entropy=0.0)
 
 
 def stack_size(memory: str, allowed: str) -> int:
