@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +14,12 @@ from numpy.typing import NDArray
 
 from surefoot.api.certify import check_shareable
 from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
-from surefoot.attacks.registry import default_method
+from surefoot.attacks.learned import LearnedAttacker, load_attacker
+from surefoot.attacks.learning import AttackerTraining, LearningProgress, train_attacker
+from surefoot.attacks.registry import METHODS, default_method
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.files import read_json, untrusted, write_json
 from surefoot.play.rollout import play
 from surefoot.play.task import Task
 from surefoot.proof.certificate import Certificate
@@ -23,9 +27,11 @@ from surefoot.proof.inconsistency import Inconsistency, inconsistencies
 from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.attacked import (
     AttackGrid,
+    Trial,
     attacked_records,
     attacked_run,
     attacked_share,
+    matched,
     matching_certificates,
     nest_progress,
     summary,
@@ -33,6 +39,10 @@ from surefoot.runs.attacked import (
 from surefoot.runs.folder import check_reusable, configuration_name
 from surefoot.runs.read import read_run
 from surefoot.runs.shares import Share
+from surefoot.runs.strongest import choose_strongest
+
+ATTACKER_FILE = "attacker.npz"  # in a run directory: the attacker that was trained for it
+TRIALS_FILE = "trials.json"  # and what the strongest attack was chosen from
 
 
 @dataclass(frozen=True)
@@ -59,11 +69,16 @@ class AttackCurve:
         sem: Its standard error.
         lowest: Lowest mean of each row: the attack curve.
         lowest_sem: Its standard error.
+        loss: What the attack took, episode by episode: the mean of the same episodes without attack (same start, same
+            noise) less that under attack, shaped like ``mean``.
+        loss_sem: Its standard error.
+        n_changed: How many episodes the attack changed.
         records: The attacked episodes of each configuration, budget by budget, lambda by lambda.
         summary: All of this and more as JSON data, as ``attack.json`` has it.
         directory: The run directory; None if nothing was written.
         compared_with: The certificates of the same agent and setup that were found next to it, or the one named.
         contradictions: Where an attacked mean is below one of their bounds: then one of the two is wrong.
+        attacker: The attacker that was learned, with ``save(path)``; None for other methods.
     """
 
     budgets: NDArray[np.float64]
@@ -72,11 +87,15 @@ class AttackCurve:
     sem: NDArray[np.float64]
     lowest: NDArray[np.float64]
     lowest_sem: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    loss_sem: NDArray[np.float64]
+    n_changed: NDArray[np.int64]
     records: tuple[Episodes, ...]
     summary: dict[str, Any]
     directory: Path | None = None
     compared_with: tuple[Path, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
+    attacker: LearnedAttacker | None = None
 
     def inconsistencies(self, certificate: Certificate) -> list[Inconsistency]:
         """Return where an attacked mean is below a certified bound of the same agent: then one of the two is wrong."""
@@ -102,6 +121,8 @@ def attack(
     method: str | None = None,
     lambdas: Sequence[float] | Literal["paper"] | None = None,
     noise_samples: int = 128,
+    minutes: float = 5.0,
+    attacker: str | Path | LearnedAttacker | None = None,
     n_episodes: int = 1_000,
     seed: int = 0,
     device: str = "cpu",
@@ -124,14 +145,17 @@ def attack(
         budgets: Attack budgets: l2 norms of all perturbations of one episode.
         sigma: The agent's noise; 0 attacks it undefended.
         method: "paper" (Algorithm 1 for discrete actions, 2 for continuous ones), "adaptive", "random",
-            "constant-direction", "single-step" or "structured"; by default "paper" where the agent has what it needs,
-            else "adaptive".
+            "constant-direction", "single-step", "structured", "learned" (trained on this agent first, for vectors), or
+            "strongest" (all of them on selection episodes, the lowest at each budget on fresh ones); by default "paper"
+            where the agent has what it needs, else "adaptive".
         lambdas: Value gaps below which Algorithm 1 saves its budget, weights of the norm in Algorithm 2, or, of the
             adaptive attack on continuous actions, the shares of the steps, at the end of an episode, that get no
             budget; "paper" for the paper's. By default 0 and quantiles of the agent's own value gaps, the paper's
             weights, or 0, 0.75 and 0.95.
         noise_samples: Noise samples that attacks on a smoothed agent average over.
-        n_episodes: Episodes for each budget and lambda.
+        minutes: How long a learned attacker is trained; of "strongest", how long training and choosing take.
+        attacker: A learned attacker, or the file of one, instead of training: for other budgets, seeds and agents.
+        n_episodes: Episodes for each budget and lambda, and as many without attack to compare them with.
         seed: Seed of the run.
         device: "cpu", "cuda" or "auto".
         workers: Processes to run episodes with, None for one per core, or other workers; they do not change the
@@ -156,10 +180,13 @@ def attack(
         seed=seed,
         device=device,
         workers=workers,
+        attacker=attacker,
     )
-    if out is not None:
+    folder = None if out is None else Path(out)
+    grid = prepare_attacker(grid, minutes, folder, workers=workers)
+    if folder is not None:
         return attack_into(
-            Path(out), grid, workers=workers, certificate=certificate, progress=progress_callback, record=record
+            folder, grid, workers=workers, certificate=certificate, progress=progress_callback, record=record
         )
     if certificate is not None:
         raise InputError("certificate= goes with out=, where what is compared is written")
@@ -167,9 +194,12 @@ def attack(
     configurations = grid.configurations()
     records = {}
     for number, one in enumerate(configurations):
-        progress = nest_progress(progress_callback, number, len(configurations))
+        progress = nest_progress(progress_callback, number, len(configurations) + 1)
         records[one] = play(grid.plan(*one), workers=processes, progress=progress)
-    return _make_curve(summary(grid, records), list(records.values()))
+    last = nest_progress(progress_callback, len(configurations), len(configurations) + 1)
+    unattacked = play(grid.twin, workers=processes, progress=last)
+    result = summary(grid, records) | matched(grid, records, unattacked)
+    return _make_curve(result, list(records.values()), grid.attacker)
 
 
 def attack_grid(
@@ -185,9 +215,19 @@ def attack_grid(
     seed: int,
     device: str,
     workers: AnyWorkers,
+    attacker: str | Path | LearnedAttacker | None = None,
 ) -> AttackGrid:
-    """Return the attacks that the arguments of ``attack`` describe, with a method and lambdas chosen where none are."""
+    """Return the attacks that the arguments of ``attack`` describe, with a method and lambdas chosen where none are.
+
+    An attacker that is to be learned is still missing: ``learn_attacker`` puts it in.
+    """
     task = as_task(task)
+    if attacker is not None:
+        if method not in (None, "learned", "strongest"):
+            raise InputError(f"attacker= is a learned attacker and goes with method='learned', got method={method!r}")
+        method = method or "learned"
+    if isinstance(attacker, str | Path):
+        attacker = load_attacker(attacker)
     base = plan_run(task, agent, sigma=sigma, n_episodes=n_episodes, seed=seed, device=device, workers=workers)
     if method is None:
         method = default_method(task, base.policy)
@@ -197,7 +237,68 @@ def attack_grid(
         lambdas = grid.default_lambdas()
     elif lambdas == "paper":
         lambdas = task.paper.lambdas
-    return replace(grid, lambdas=tuple(lambdas))
+    return replace(grid, lambdas=tuple(lambdas), attacker=attacker)
+
+
+def prepare_attacker(
+    grid: AttackGrid,
+    minutes: float,
+    folder: Path | None,
+    *,
+    workers: AnyWorkers = 1,
+    progress: LearningProgress | None = None,
+) -> AttackGrid:
+    """Return the grid with what its method needs first: a learned attacker, the choice of the strongest attack.
+
+    Args:
+        grid: The attacks.
+        minutes: How long it may take.
+        folder: The run directory, in which both are kept; None to keep them in memory.
+        workers: As ``attack`` takes them.
+        progress: Called while an attacker learns.
+    """
+    method = METHODS[grid.method]
+    if method.is_learned:
+        return _with_attacker(grid, minutes, folder, progress)
+    if not method.is_battery:
+        return grid
+    path = None if folder is None else folder / TRIALS_FILE
+    # Half of the time for learning, where observations are vectors.
+    began = time.monotonic()
+    with suppress(InputError):
+        METHODS["learned"].check(grid.base.task, grid.base.policy)
+        grid = _with_attacker(grid, minutes / 2, folder, progress)
+    if path is not None and path.exists():
+        return replace(grid, trials=_read_trials(path, grid))
+    left = 60 * minutes - (time.monotonic() - began)
+    grid = choose_strongest(grid, seconds=left, workers=as_processes(workers, grid.base.gpu_share))
+    if path is not None:
+        write_json(path, {"schema": 1, "trials": [asdict(trial) for trial in grid.trials]})
+    return grid
+
+
+def _with_attacker(
+    grid: AttackGrid, minutes: float, folder: Path | None, progress: LearningProgress | None
+) -> AttackGrid:
+    """Return the grid with a learned attacker: the given one, that of the run directory, or a new one."""
+    if grid.attacker is not None:
+        return grid
+    path = None if folder is None else folder / ATTACKER_FILE
+    if path is not None and path.exists():
+        # A run that was killed after its training goes on with the same attacker.
+        return replace(grid, attacker=load_attacker(path))
+    attacker = train_attacker(grid.base, grid.budgets, AttackerTraining(minutes=minutes), progress)
+    if path is not None:
+        attacker.save(path)
+    return replace(grid, attacker=attacker)
+
+
+def _read_trials(path: Path, grid: AttackGrid) -> tuple[Trial, ...]:
+    with untrusted(path, "list of trials"):
+        trials = tuple(Trial(**one) for one in read_json(path)["trials"])
+        if not {trial.budget for trial in trials} >= set(grid.budgets):
+            raise ValueError("it has no trial of some budgets; choose another out=")
+    return trials
 
 
 def attack_into(
@@ -245,7 +346,7 @@ def attack_into(
         with suppress(InputError):
             runs = [read_run(path.parent) for path in paths]
             write_report([*runs, read_run(folder)], folder / REPORT_FILE)
-    curve = _make_curve(result, records)
+    curve = _make_curve(result, records, grid.attacker)
     return replace(curve, directory=folder, compared_with=tuple(paths), contradictions=tuple(contradictions))
 
 
@@ -259,6 +360,11 @@ def attack_share(
 ) -> tuple[Path, int]:
     """Run a share of the blocks of every configuration; return its directory and how many episodes it has."""
     check_shareable(grid.base)
+    method = METHODS[grid.method]
+    if method.is_battery or (method.is_learned and grid.attacker is None):
+        raise InputError(
+            "shares of one run need one attacker: train it without blocks=, then give attacker= to each share"
+        )
     if folder is None:
         folder = RUNS / f"{grid.name}{share.suffix}"
     _check_reusable(grid, folder)
@@ -273,7 +379,9 @@ def _check_reusable(grid: AttackGrid, folder: Path) -> None:
         check_reusable(grid.base, folder / configuration_name(budget, lambda_))
 
 
-def _make_curve(result: dict[str, Any], records: Sequence[Episodes]) -> AttackCurve:
+def _make_curve(
+    result: dict[str, Any], records: Sequence[Episodes], attacker: LearnedAttacker | None = None
+) -> AttackCurve:
     return AttackCurve(
         budgets=np.array(result["budgets"], dtype=np.float64),
         lambdas=tuple(result["lambdas"]),
@@ -281,6 +389,10 @@ def _make_curve(result: dict[str, Any], records: Sequence[Episodes]) -> AttackCu
         sem=np.array(result["sem"], dtype=np.float64),
         lowest=np.array(result["curve"], dtype=np.float64),
         lowest_sem=np.array(result["curve_sem"], dtype=np.float64),
+        loss=np.array(result["loss"], dtype=np.float64),
+        loss_sem=np.array(result["loss_sem"], dtype=np.float64),
+        n_changed=np.array(result["n_changed"], dtype=np.int64),
         records=tuple(records),
         summary=result,
+        attacker=attacker,
     )

@@ -1,3 +1,3 @@
 """The names of the attacks in ``registry``, for readers without torch."""
 
-NAMES = ("paper", "adaptive", "random", "constant-direction", "single-step", "structured")
+NAMES = ("paper", "adaptive", "random", "constant-direction", "single-step", "structured", "learned", "strongest")

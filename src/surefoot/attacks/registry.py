@@ -19,6 +19,7 @@ from surefoot.attacks.composed import (
 )
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.learned import LearnedAttacker, count_known
 from surefoot.attacks.opposite_action import OppositeAction
 from surefoot.attacks.victim import Smoothing
 from surefoot.errors import InputError
@@ -36,6 +37,7 @@ class Configuration:
         budget: The l2 budget of an episode.
         smoothing: The agent's noise, as the attacker averages over it.
         lambda_q: The threshold of values (discrete actions), or the lambda of an attack on continuous ones.
+        attacker: The learned attacker, where it is asked for.
     """
 
     task: Task
@@ -43,6 +45,7 @@ class Configuration:
     budget: float
     smoothing: Smoothing
     lambda_q: float = 0.0
+    attacker: LearnedAttacker | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,16 +56,27 @@ class Method:
         build: Makes the attacker of a configuration.
         has_lambda: Whether the attacker depends on ``lambda_q``.
         needs_gradients: Whether it needs the agent's gradients.
+        is_learned: Whether it needs an attacker that was trained.
+        is_battery: Whether it stands for all others: the strongest of them at each budget.
         lambdas: The lambdas to try on continuous actions; those of the task where there are none.
     """
 
     build: Callable[[Configuration], Attacker]
     has_lambda: bool = False
     needs_gradients: bool = False
+    is_learned: bool = False
+    is_battery: bool = False
     lambdas: tuple[float, ...] = ()
+
+    @property
+    def needs_learning(self) -> bool:
+        """Whether something has to be learned before it can be built: an attacker, or which attack is the strongest."""
+        return self.is_learned or self.is_battery
 
     def check(self, task: Task, policy: Policy) -> None:
         """Raise InputError if the agent does not have what the attack needs."""
+        if self.is_learned:
+            count_known(task, policy)
         if self.needs_gradients:
             # Algorithm 2 needs the agent's critic, all others the values of discrete actions.
             continuous = self.build is _build_paper and task.spaces.n_actions is None
@@ -107,6 +121,17 @@ def _uniform_timing(of: Configuration) -> UniformTiming:
     return UniformTiming(of.budget, of.task.scoring.max_steps)
 
 
+def _build_learned(of: Configuration) -> Attacker:
+    if of.attacker is None:
+        raise InputError("the method learned needs an attacker: train one with surefoot.attack, or give attacker=")
+    of.attacker.check_fit(of.task, of.policy)
+    return of.attacker
+
+
+def _build_chosen(_: Configuration) -> Attacker:
+    raise InputError("the method strongest is chosen among all others first: use surefoot.attack")
+
+
 METHODS: dict[str, Method] = {
     "paper": Method(build=_build_paper, has_lambda=True, needs_gradients=True),
     "adaptive": Method(build=_build_adaptive, has_lambda=True, lambdas=(0.0, 0.75, 0.95)),
@@ -114,6 +139,8 @@ METHODS: dict[str, Method] = {
     "constant-direction": Method(build=lambda of: Composed(_uniform_timing(of), ConstantDirection())),
     "single-step": Method(build=lambda _: Composed(SingleStep(0), ConstantDirection())),
     "structured": Method(build=lambda _: Structured()),
+    "learned": Method(build=_build_learned, is_learned=True),
+    "strongest": Method(build=_build_chosen, is_battery=True),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ def add_attack(commands: Any) -> None:
         examples=(
             "surefoot attack cartpole-5",
             "surefoot attack cartpole-5 --sigma 0.2 --budgets 0.2,0.4 --method adaptive",
+            "surefoot attack cartpole-5 --sigma 0.4 --budgets 1 --method learned --minutes 5",
             "surefoot attack mountain-car --sigma 0.2 --certificate runs/mountain-car",
         ),
     )
@@ -84,6 +86,19 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "else adaptive)",
     )
     offer_names(method, NAMES)
+    model.add_argument(
+        "--minutes",
+        type=float,
+        default=5.0,
+        metavar="M",
+        help="how long a learned attacker is trained on the agent, or the strongest attack is looked for (default: 5)",
+    )
+    model.add_argument(
+        "--attacker",
+        type=Path,
+        metavar="FILE",
+        help="a learned attacker to use instead of training one: attacker.npz of another run",
+    )
     model.add_argument(
         "--budgets",
         type=parse_budgets,
@@ -125,12 +140,13 @@ def _parse_lambdas(text: str) -> str | tuple[float, ...]:
 def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report; 3 if one of the certificates and the attack contradict each other."""
     # Loads torch, which the help of a command must not wait for; so in the other commands.
-    from surefoot.api.attack import attack_grid, attack_into, attack_share
+    from surefoot.api.attack import attack_grid, attack_into, attack_share, prepare_attacker
+    from surefoot.api.setup import RUNS
 
     chosen = one_of(arguments, "attack")
     task = task_of(arguments, "agent", chosen=chosen)
     agent = agent_of(arguments, chosen.agent, task)
-    with workers_of(arguments) as workers, progress_bar("attacking", "episodes", arguments) as report:
+    with workers_of(arguments) as workers:
         grid = attack_grid(
             task,
             agent,
@@ -143,21 +159,28 @@ def run_attack(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             device=arguments.device,
             workers=workers,
+            attacker=arguments.attacker,
         )
         # The curve needs every episode of a configuration, so a share has none.
         if arguments.blocks is not None:
-            folder, n_episodes = attack_share(arguments.out, grid, arguments.blocks, workers=workers, progress=report)
-            show_share(arguments, folder, n_episodes)
+            with progress_bar("attacking", "episodes", arguments) as report:
+                share = attack_share(arguments.out, grid, arguments.blocks, workers=workers, progress=report)
+            show_share(arguments, *share)
             return 0
-        curve = attack_into(
-            arguments.out,
-            grid,
-            workers=workers,
-            certificate=arguments.certificate,
-            progress=report,
-            command=arguments.command_line,
-            record=arguments.record,
-        )
+        with progress_bar("learning", "%", arguments) as report:
+            noted = _note_learning(report, max(arguments.budgets))
+            place = arguments.out or RUNS / grid.name
+            grid = prepare_attacker(grid, arguments.minutes, place, workers=workers, progress=noted)
+        with progress_bar("attacking", "episodes", arguments) as report:
+            curve = attack_into(
+                arguments.out,
+                grid,
+                workers=workers,
+                certificate=arguments.certificate,
+                progress=report,
+                command=arguments.command_line,
+                record=arguments.record,
+            )
     contradictions = []
     for one in curve.contradictions:
         contradictions.append({"certificate": str(one.certificate), "what": str(one.inconsistency)})
@@ -171,6 +194,18 @@ def run_attack(arguments: argparse.Namespace) -> int:
         message = f"surefoot: INCONSISTENCY with {found['certificate']}: {found['what']}; one of them is wrong"
         print(printable(message), file=sys.stderr)
     return INCONSISTENT if contradictions else 0
+
+
+def _note_learning(report: Callable[..., None] | None, budget: float) -> Callable[[float, float | None], None] | None:
+    """Return what shows how much of the training is over, and the mean return at the largest budget, once known."""
+    if report is None:
+        return None
+
+    def show_learning(fraction: float, mean: float | None) -> None:
+        note = "" if mean is None else f"mean {mean:.4g} at budget {budget:g}"
+        report(round(100 * fraction, 1), 100, note)
+
+    return show_learning
 
 
 def _select_lambdas(arguments: argparse.Namespace, task: Task) -> Any:
@@ -192,7 +227,9 @@ def _show_curve(curve: AttackCurve) -> None:
         defense = f"smoothed, sigma {about['sigma']:g}"
     say(
         f"Mean return of {about['agent']}, {defense}, on {about['task']} under attack ({about['method']}, "
-        f"{about['n_episodes']:,} episodes per budget and lambda); the lowest one of each budget ± standard error"
+        f"{about['n_episodes']:,} episodes per budget and lambda); the lowest one of each budget ± standard error. "
+        f"Loss: what it took from the same episodes without attack, whose mean is {about['unattacked']['mean']:.4g}. "
+        "Changed: how many of them it changed"
     )
     print()
     table = Table(box=None, pad_edge=False)
@@ -201,6 +238,8 @@ def _show_curve(curve: AttackCurve) -> None:
         title = "mean" if lambda_ is None else f"lambda\n{lambda_:g}"
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("lowest", justify="right", no_wrap=True)
+    table.add_column("loss", justify="right", no_wrap=True)
+    table.add_column("changed", justify="right", no_wrap=True)
     for row, budget in enumerate(curve.budgets):
         cells = []
         for column, idle in enumerate(about["did_not_attack"][row]):
@@ -209,8 +248,14 @@ def _show_curve(curve: AttackCurve) -> None:
             if idle:
                 mean += " *"
             cells.append(mean)
-        table.add_row(f"{budget:g}", *cells, estimate(curve.lowest[row], curve.lowest_sem[row]))
+        worst = int(curve.mean[row].argmin())
+        loss = estimate(curve.loss[row, worst], curve.loss_sem[row, worst])
+        changed = f"{curve.n_changed[row, worst]:,}"
+        table.add_row(f"{budget:g}", *cells, estimate(curve.lowest[row], curve.lowest_sem[row]), loss, changed)
     PlainConsole().print(table, soft_wrap=True)
+    for budget, chosen in zip(curve.budgets, about.get("chosen", ()), strict=False):
+        lambda_ = "" if chosen["lambda_"] is None else f", lambda {chosen['lambda_']:g}"
+        say(f"Strongest at budget {budget:g} on selection episodes: {chosen['method']}{lambda_}.")
     for line in attack_notes(about):
         say(line)
     print()

@@ -63,7 +63,7 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     env = plan.task.backend.batch(n_envs, env_seeds, device)
     ledger = None
     if plan.attacker is not None:
-        ledger = _make_ledger(plan, n_envs, Stream(own_seeds, device))
+        ledger = make_ledger(plan, n_envs, Stream(own_seeds, device))
     noise = Stream(noise_seeds, device)
     channel = Channel(noise=plan.noise, n_envs=n_envs, shape=plan.task.spaces.shape, stream=noise, ledger=ledger)
     own: AbstractContextManager[None] = nullcontext()
@@ -99,7 +99,8 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     )
 
 
-def _make_ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
+def make_ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
+    """Open the books of a plan's attacker, for one block."""
     assert plan.attacker is not None
     return Ledger(
         attacker=plan.attacker,
@@ -176,7 +177,7 @@ class BlockLoop:
             del before  # memory to be used again
             observation, reward, over = self.env.step(action)
             # An environment that has no episode left to run may be stepped on: its rewards count for nothing.
-            self._add_rewards(torch.where(self.alive, reward, self.nothing))
+            self.add_rewards(torch.where(self.alive, reward, self.nothing))
             self.steps += self.alive
             self.alive &= ~over
             n_steps += 1
@@ -191,7 +192,8 @@ class BlockLoop:
         booked = int((~self.table[1].isnan()).sum())
         return booked + float(torch.where(self.alive, self.steps / self.max_steps, 1.0).sum())
 
-    def _add_rewards(self, reward: Tensor) -> None:
+    def add_rewards(self, reward: Tensor) -> None:
+        """Add the rewards of one step to the returns."""
         if self.gamma is None:
             self.total += reward
         else:

@@ -43,6 +43,8 @@ class Purpose(IntEnum):
     TAPED = 9  # one episode to look at
     VALUE_GAPS = 10  # units of an agent's values, for attacks
     VERIFICATION = 11  # fresh episodes of a verification
+    ATTACK_TRAINING = 12  # (ATTACK_TRAINING, iteration): what an attacker learns from
+    ATTACK_SELECTION = 13  # (ATTACK_SELECTION, round): choosing an attacker
 
 
 # How many numbers of its own a plan's purpose has behind its first part.
@@ -56,6 +58,8 @@ _NUMBERS: dict[int, int] = {
     Purpose.TAPED: 0,
     Purpose.VALUE_GAPS: 0,
     Purpose.VERIFICATION: 0,
+    Purpose.ATTACK_TRAINING: 1,
+    Purpose.ATTACK_SELECTION: 1,
 }
 
 

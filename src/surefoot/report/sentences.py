@@ -226,6 +226,12 @@ def attack_notes(attack: Mapping[str, Any]) -> list[str]:
         idle += row
     if any(idle):
         notes.append("* did not attack: used less than 1% of its budget.")
+    # Two digits, without an exponent.
+    invisible = float(f"{attack['invisible_loss']:.2g}")
+    notes.append(
+        f"With {attack['episodes']:,} episodes a mean loss below {invisible:,g} is invisible: an "
+        "attack that takes all of the return, but so rarely, may change none of them."
+    )
     budgets = attack["budgets"]
     first = budgets.index(min(budgets))
     last = budgets.index(max(budgets))

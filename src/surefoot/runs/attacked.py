@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from surefoot.attacks.learned import LearnedAttacker
 from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.value_gaps import default_lambdas
 from surefoot.attacks.victim import Smoothing, smoothing_of
@@ -32,6 +34,18 @@ from surefoot.runs.read import ATTACK_SCHEMA
 from surefoot.runs.shares import Share, run_share
 from surefoot.runs.taped_episode import record_replay
 
+UNATTACKED = "unattacked"  # the directory of the twins
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """The mean return under one attack on selection episodes."""
+
+    budget: float
+    method: str
+    lambda_: float | None
+    mean: float
+
 
 @dataclass(frozen=True, kw_only=True)
 class AttackGrid:
@@ -44,6 +58,8 @@ class AttackGrid:
             continuous actions, shares of the steps that get no budget, where the method has one.
         method: Name of the attack.
         noise_samples: Noise samples that attacks on a smoothed agent average over.
+        attacker: The learned attacker; None until it is trained or read.
+        trials: Of the method "strongest": what was tried on selection episodes, to choose the lowest at each budget.
     """
 
     base: Plan
@@ -51,6 +67,8 @@ class AttackGrid:
     lambdas: Sequence[float] = (0.0,)
     method: str = "paper"
     noise_samples: int = 128
+    attacker: LearnedAttacker | None = None
+    trials: tuple[Trial, ...] = ()
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -61,6 +79,8 @@ class AttackGrid:
         if METHODS[self.method].has_lambda and not self.lambdas:
             raise InputError(f"the method {self.method} needs at least one lambda")
         METHODS[self.method].check(self.base.task, self.base.policy)
+        if METHODS[self.method].needs_learning and self.attacker is None and not self.trials:
+            return
         # A configuration that cannot be run is rejected before the first episode of the others.
         for budget, lambda_ in self.configurations():
             self.plan(budget, lambda_)
@@ -102,15 +122,31 @@ class AttackGrid:
 
     def plan(self, budget: float, lambda_: float | None) -> Plan:
         """Return the run of one configuration."""
+        method = self.method
+        if METHODS[method].is_battery and self.trials:
+            best = self.strongest_at(budget)
+            method = best.method
+            lambda_ = best.lambda_
         chosen = Configuration(
             task=self.base.task,
             policy=self.base.policy,
             budget=budget,
             smoothing=self.smoothing,
             lambda_q=lambda_ or 0.0,
+            attacker=self.attacker,
         )
-        attacker = METHODS[self.method].build(chosen)
-        return replace(self.base, attacker=attacker, budget=budget, purpose=(Purpose.ATTACK,))
+        attacker = METHODS[method].build(chosen)
+        return replace(self.twin, attacker=attacker, budget=budget)
+
+    def strongest_at(self, budget: float) -> Trial:
+        """Return the trial with the lowest mean at a budget."""
+        return min((trial for trial in self.trials if trial.budget == budget), key=lambda trial: trial.mean)
+
+    @property
+    def twin(self) -> Plan:
+        """The same episodes without attack: episode by episode the same start and, step by step, the same noise."""
+        # One episode per environment: a second one would begin with other noise where the first took longer.
+        return replace(self.base, purpose=(Purpose.ATTACK,), episodes_per_env=1)
 
 
 def attacked_run(
@@ -136,9 +172,11 @@ def attacked_run(
     configurations = grid.configurations()
     records: dict[tuple[float, float | None], Episodes] = {}
     for number, (budget, lambda_) in enumerate(configurations):
-        inner = nest_progress(progress, number, len(configurations))
+        inner = nest_progress(progress, number, len(configurations) + 1)
         records[budget, lambda_] = run_configuration(grid, budget, lambda_, folder, workers, inner)
-    result = summary(grid, records)
+    last = nest_progress(progress, len(configurations), len(configurations) + 1)
+    unattacked = _run_into(grid.twin, folder / UNATTACKED, workers, last)
+    result = summary(grid, records) | matched(grid, records, unattacked)
     metadata = {
         "versions": versions(),
         "wall_seconds": round(time.monotonic() - began, 3),
@@ -223,10 +261,13 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         "did_not_attack": [],
         "budget_used_per_step": [],
     }
+    if grid.trials:
+        result["trials"] = [asdict(trial) for trial in grid.trials]
+        result["chosen"] = [asdict(grid.strongest_at(budget)) for budget in grid.budgets]
     for budget in grid.budgets:
         row = [records[budget, lambda_] for lambda_ in lambdas]
         means = [float(one.returns.mean()) for one in row]
-        errors = [_standard_error(one) for one in row]
+        errors = [_standard_error(one.returns) for one in row]
         used = [_mean_used(one) for one in row]
         # An attacker may choose another lambda for every budget, so the curve is the minimum of each row.
         worst = int(np.argmin(means))
@@ -242,6 +283,28 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
     return result
 
 
+def matched(
+    grid: AttackGrid, records: dict[tuple[float, float | None], Episodes], unattacked: Episodes
+) -> dict[str, Any]:
+    """Return what the attacks took from the same episodes without attack, per budget and lambda.
+
+    Differences are taken episode by episode: what start and noise did to both is not in their standard error.
+    """
+    result: dict[str, Any] = {
+        "unattacked": {"mean": float(unattacked.returns.mean()), "sem": _standard_error(unattacked.returns)},
+        "loss": [],
+        "loss_sem": [],
+        "n_changed": [],
+        "invisible_loss": invisible_loss(unattacked),
+    }
+    for budget in grid.budgets:
+        losses = [unattacked.returns - records[budget, lambda_].returns for lambda_ in grid.columns]
+        result["loss"].append([float(loss.mean()) for loss in losses])
+        result["loss_sem"].append([_standard_error(loss) for loss in losses])
+        result["n_changed"].append([int(np.count_nonzero(loss)) for loss in losses])
+    return result
+
+
 def run_configuration(
     grid: AttackGrid,
     budget: float,
@@ -251,8 +314,11 @@ def run_configuration(
     progress: Progress | None = None,
 ) -> Episodes:
     """Run one configuration, or read it if ``folder`` has it; several processes may each run others."""
-    plan = grid.plan(budget, lambda_)
-    with RunFolder(folder / configuration_name(budget, lambda_), plan.setup()).opened() as store:
+    return _run_into(grid.plan(budget, lambda_), folder / configuration_name(budget, lambda_), workers, progress)
+
+
+def _run_into(plan: Plan, folder: Path, workers: int | Workers, progress: Progress | None) -> Episodes:
+    with RunFolder(folder, plan.setup()).opened() as store:
         return store.recorded(plan, workers=workers, progress=progress)
 
 
@@ -260,12 +326,12 @@ def attacked_share(
     grid: AttackGrid, share: Share, folder: Path, *, workers: int | Workers = 1, progress: Progress | None = None
 ) -> int:
     """Run the same share of the blocks of every configuration; return how many episodes these are."""
-    configurations = grid.configurations()
+    plans = {configuration_name(*one): grid.plan(*one) for one in grid.configurations()}
+    plans[UNATTACKED] = grid.twin
     count = 0
-    for number, one in enumerate(configurations):
-        inner = nest_progress(progress, number, len(configurations))
-        place = folder / configuration_name(*one)
-        count += run_share(grid.plan(*one), share, place, workers=workers, progress=inner)
+    for number, (name, plan) in enumerate(plans.items()):
+        inner = nest_progress(progress, number, len(plans))
+        count += run_share(plan, share, folder / name, workers=workers, progress=inner)
     return count
 
 
@@ -286,12 +352,22 @@ def _largest_used(episodes: Episodes) -> float:
     return float(episodes.budget_used.max())
 
 
-def _standard_error(episodes: Episodes) -> float:
+def _standard_error(values: NDArray[np.float64]) -> float:
     # One episode has no sample variance; attack.json must not hold the NaN that numpy would return.
-    if len(episodes) <= 1:
+    if values.size <= 1:
         return 0.0
-    error: float = float(episodes.returns.std(ddof=1)) / len(episodes) ** 0.5
+    error: float = float(values.std(ddof=1)) / values.size**0.5
     return error
+
+
+def invisible_loss(unattacked: Episodes) -> float:
+    """Return the mean loss that so many episodes may not show: up to it, none of them shows it with probability 5%.
+
+    It is the loss of an attack that takes all of the return, down to the floor, in a share p of the episodes, where
+    (1 - p)^n = 0.05.
+    """
+    share: float = 1 - 0.05 ** (1 / len(unattacked))
+    return share * (float(unattacked.returns.mean()) - unattacked.floor)
 
 
 def _mean_spending(episodes: Episodes) -> list[float]:

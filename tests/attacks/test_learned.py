@@ -1,0 +1,228 @@
+"""The learned attacker: it learns through the channel, its file is data, and it fits what it was trained on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import surefoot
+from surefoot.agents.policies import Policy
+from surefoot.attacks.learned import ATTACKER_SCHEMA, LearnedAttacker, load_attacker, spend
+from surefoot.attacks.learning import AttackerTraining, AttackLearner, Recorder, run_recorded, train_attacker
+from surefoot.errors import InputError
+from surefoot.files import read_npz, write_npz
+from surefoot.noise import Noise
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Purpose
+from surefoot.runs.attacked import AttackGrid, invisible_loss, matched
+from surefoot.runs.strongest import choose_strongest
+from toys import balancer, recurrent, short_pole
+
+POLE = short_pole(30)
+SWING = surefoot.make_task("Pendulum-v1", floor=-200, ceiling=0, max_steps=10)
+SHORT = AttackerTraining(iterations=2, n_envs=24, width=8)
+
+
+def plan_of(task=POLE, policy=None, sigma=0.2, **changes):
+    return Plan(task=task, policy=policy or balancer(5), noise=Noise.of(sigma), n_episodes=24, **changes)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return train_attacker(plan_of(), [0.5, 1.0], SHORT)
+
+
+def test_a_training_of_so_many_iterations_is_the_same_each_time(trained):
+    assert train_attacker(plan_of(), [1.0, 0.5], SHORT).sha256 == trained.sha256
+    assert train_attacker(plan_of(seed=1), [0.5, 1.0], SHORT).sha256 != trained.sha256
+    assert trained.card["trained_on"]["agent"] == balancer(5).name
+    assert trained.card["budgets"] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("task", "policy", "sigma"),
+    [
+        (POLE, None, 0.0),
+        (POLE, None, (0.2, 0.4, 0.0, 0.2)),
+        (POLE, recurrent(), 0.3),
+        (SWING, Policy(nn.Sequential(nn.Flatten(), nn.Linear(3, 1)), SWING.spaces), 0.2),
+        (surefoot.make_task("CartPole-v1", floor=0, ceiling=10, max_steps=10), lambda seen: 0, 0.1),
+    ],
+    ids=["undefended", "sigma per feature", "recurrent", "continuous", "any environment and function"],
+)
+def test_agents_of_every_kind_are_attacked_within_the_budget(task, policy, sigma, tmp_path):
+    """One feature without noise is never touched; the file proposes what the attacker proposed."""
+    plan = plan_of(task, surefoot.as_policy(policy, task.spaces) if policy is not None else None, sigma)
+    attacker = train_attacker(plan, [0.7], SHORT)
+    attacker.save(tmp_path / "attacker.npz")
+    returns = []
+    for one in (attacker, load_attacker(tmp_path / "attacker.npz")):
+        recorder = Recorder(one, torch.ones(one.unit.numel()), None)
+        steps = run_recorded(replace(plan, purpose=(Purpose.ATTACK,)), recorder, torch.full((12,), 0.7))
+        used = torch.zeros(12).index_add_(0, steps["episode"], steps["moved"].square().sum(dim=1)).sqrt()
+        assert float(used.max()) <= 0.7 * (1 + 1e-6)
+        assert float(used.min()) > 0
+        returns.append(steps["moved"])
+    assert torch.equal(*returns)
+    if isinstance(sigma, tuple):
+        assert attacker.unit.tolist() == [1.0, 2.0, 0.0, 1.0]
+
+
+def test_each_episode_has_the_budget_it_was_given_in_the_ledger(trained):
+    """A smaller budget is the largest one of which a part is used already."""
+    budgets = torch.tensor([0.0, 0.3, 1.2])
+    recorder = Recorder(trained, torch.full((4,), 0.2), None)
+    steps = run_recorded(replace(plan_of(), purpose=(Purpose.ATTACK_TRAINING, 7)), recorder, budgets)
+    first = steps["left"][steps["step"] == 0]
+    assert torch.allclose(first, budgets, atol=1e-6)
+
+
+def test_the_noise_that_is_learned_from_is_the_noise_that_was_added(trained):
+    """Standard normal, and the same for the same numbers whatever the attacker does (planted: twice the sigma)."""
+    plan = replace(plan_of(), purpose=(Purpose.ATTACK_TRAINING, 3))
+    spreads = []
+    for sigma in (0.2, 0.4):
+        recorder = Recorder(trained, torch.full((4,), sigma), None)
+        steps = run_recorded(plan, recorder, torch.full((200,), 1.0))
+        spreads.append(float(steps["noise"].std()))
+    # More than 10,000 draws: five standard errors.
+    assert abs(spreads[0] - 1) < 0.035
+    assert abs(spreads[1] - 1) > 0.035
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_gradient_of_the_noise_points_where_the_return_falls(sign):
+    """Planted: a reward that only the noise of the first feature decides, in either direction."""
+    learner = AttackLearner(plan_of(sigma=0.5), [1.0], SHORT.on(plan_of()))
+    steps = learner.collect(1.0, torch.full((24,), 1.0))
+    advantage = sign * steps["noise"][:, 0]
+    loss = learner._loss(steps, 0.5, advantage, torch.zeros_like(advantage))
+    (gradient,) = torch.autograd.grad(loss, learner.attacker.network.layers[-1].bias)
+    # Moving against the gradient moves the first feature towards what the attacker gained by.
+    assert float(-sign * gradient[0]) > 3 * float(gradient[1:].abs().max())
+
+
+def test_a_price_makes_the_attacker_save():
+    learner = AttackLearner(plan_of(sigma=0.5), [1.0], SHORT.on(plan_of()))
+    steps = learner.collect(1.0, torch.full((24,), 1.0))
+    nothing = torch.zeros(len(steps["left"]))
+    parameters = list(learner.attacker.network.parameters())
+    before = steps["moved"].norm()
+    gradients = torch.autograd.grad(learner._loss(steps, 0.5, nothing, nothing + 1), parameters)
+    with torch.no_grad():
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.sub_(0.05 * gradient)
+    with torch.no_grad():
+        after = spend(learner.attacker.network(steps["known"], steps["left"]), steps["left"]).norm()
+    assert float(after) < float(before)
+
+
+def damaged(path, tmp_path, change):
+    header, arrays = read_npz(path, "learned attacker", "unit")
+    change(header, arrays)
+    write_npz(tmp_path / "damaged.npz", header, arrays)
+    return tmp_path / "damaged.npz"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda header, arrays: header.update(schema=ATTACKER_SCHEMA + 1), "has schema 2, this version reads 1"),
+        (lambda header, arrays: header.update(max_steps=0), "max_steps is not a whole number"),
+        (lambda header, arrays: header.pop("card"), "card"),
+        (lambda header, arrays: arrays.update(more=np.zeros(2)), "is not a readable learned attacker"),
+        (lambda header, arrays: arrays.update(unit=np.ones(3, np.float32)), "its units do not fit its network"),
+        (lambda header, arrays: arrays["center"].fill(np.nan), "center is not finite"),
+        (lambda header, arrays: arrays["layers.0.bias"].fill(0), "its weights are not those of its card"),
+        (lambda header, arrays: arrays.pop("center"), "is not a learned attacker"),
+    ],
+)
+def test_a_damaged_file_is_refused_in_one_line(trained, tmp_path, change, message):
+    trained.save(tmp_path / "attacker.npz")
+    with pytest.raises(InputError, match=message) as raised:
+        load_attacker(damaged(tmp_path / "attacker.npz", tmp_path, change))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "paper"}, "attacker= is a learned attacker and goes with method='learned', got method='paper'"),
+        ({"agent": "cartpole-1-s0.2"}, "the attacker looks at 27 numbers, the agent cartpole-1-s0.2 on cartpole-1 gi"),
+        ({"attacker": "absent.npz"}, "no file absent.npz"),
+        ({"attacker": None, "method": "learned", "minutes": 0}, "minutes must be a finite number > 0, got 0"),
+        ({"attacker": None, "method": "learned", "budgets": [0]}, "needs a budget > 0 to learn to spend"),
+    ],
+)
+def test_a_wrong_call_says_what_to_do(trained, options, message):
+    call = {"agent": "cartpole-5-s0.2", "budgets": [0.5], "attacker": trained, "sigma": 0.2, "n_episodes": 4, **options}
+    task = call["agent"][:10]
+    with pytest.raises(InputError, match=message):
+        surefoot.attack(task, **call)
+
+
+def test_a_run_directory_keeps_the_attacker_and_another_run_takes_it(tmp_path):
+    options = {"sigma": 0.2, "method": "learned", "minutes": 0.01, "n_episodes": 6}
+    first = surefoot.attack(POLE, "cartpole-5-s0.2", budgets=[0.5], **options, out=tmp_path / "a")
+    again = surefoot.attack(POLE, "cartpole-5-s0.2", budgets=[0.5], **options, out=tmp_path / "a")
+    assert again.attacker.sha256 == first.attacker.sha256
+    assert again.mean.tolist() == first.mean.tolist()
+    setup = json.loads((tmp_path / "a" / "B0.5" / "setup.json").read_text())
+    assert first.attacker.sha256 in json.dumps(setup)
+    other = surefoot.attack(
+        POLE, "cartpole-5-s0.2", sigma=0.2, budgets=[0.1], n_episodes=6, attacker=tmp_path / "a" / "attacker.npz"
+    )
+    assert isinstance(other.attacker, LearnedAttacker)
+    assert other.summary["method"] == "learned"
+
+
+def test_the_strongest_attack_is_chosen_on_other_episodes_than_it_is_measured_on(tmp_path):
+    """Every method that fits is tried; the lowest at each budget is measured; a second run chooses nothing."""
+    options = {"sigma": 0.2, "method": "strongest", "minutes": 0.05, "n_episodes": 8, "noise_samples": 2}
+    curve = surefoot.attack(POLE, balancer(5), budgets=[0.3, 1.0], **options)
+    trials = curve.summary["trials"]
+    assert {trial["method"] for trial in trials} >= {"learned"}
+    for budget, chosen in zip([0.3, 1.0], curve.summary["chosen"], strict=True):
+        assert chosen == min((t for t in trials if t["budget"] == budget), key=lambda t: t["mean"])
+    measured = {tuple(one.metadata["stream"]) for one in curve.records}
+    assert measured == {(Purpose.ATTACK,)}
+    first = surefoot.attack(POLE, "cartpole-5-s0.2", budgets=[0.5], **options, out=tmp_path / "a")
+    again = surefoot.attack(POLE, "cartpole-5-s0.2", budgets=[0.5], **options, out=tmp_path / "a")
+    assert again.summary == first.summary
+
+
+def test_a_battery_tries_what_there_is_time_for(monkeypatch):
+    """The first method at every budget in any case; with more time, all that fit the agent."""
+    base = plan_of(policy=replace(balancer(5), differentiable=False))
+    grid = AttackGrid(base=base, budgets=(0.2, 0.4), method="strongest", noise_samples=2)
+    hurried = choose_strongest(grid, seconds=0.0)
+    assert [(trial.budget, trial.method) for trial in hurried.trials[:1]] == [(0.2, "adaptive")]
+    assert {trial.budget for trial in hurried.trials} == {0.2, 0.4}
+    assert {trial.method for trial in hurried.trials} == {"adaptive"}
+    monkeypatch.setattr("surefoot.runs.strongest.BATTERY", ("paper", "random", "structured"))
+    assert {trial.method for trial in choose_strongest(grid, seconds=60.0).trials} == {"random", "structured"}
+
+
+def test_attacked_episodes_and_their_twins_share_start_and_noise():
+    """An attack that does nothing changes no episode; with several episodes per environment it would seem to."""
+    grid = AttackGrid(base=plan_of(n_envs=6), budgets=(0.0, 2.0), method="random")
+    records = {one: play(grid.plan(*one)) for one in grid.configurations()}
+    result = matched(grid, records, play(grid.twin))
+    assert result["loss"][0] == result["loss_sem"][0] == [0.0]
+    assert result["n_changed"][0] == [0]
+    assert result["n_changed"][1][0] > 0
+    unmatched = play(replace(grid.twin, episodes_per_env=4))
+    assert matched(grid, records, unmatched)["n_changed"][0] != [0]
+
+
+@pytest.mark.parametrize("n", [16, 1_000])
+def test_a_loss_that_is_called_invisible_is_missed_once_in_twenty(n):
+    record = surefoot.Episodes.from_returns([200.0] * n, sigma=0.1, floor=0, ceiling=200)
+    share = invisible_loss(record) / 200
+    assert (1 - share) ** n == pytest.approx(0.05)
