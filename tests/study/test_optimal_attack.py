@@ -1,12 +1,18 @@
 """Where the best attack is known: the learned one comes near it, none crosses it, and no bound is above it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from study import optimal_attack
-from study.optimal_attack import BUDGETS, STEPS, certified, ledge_plan, solve, survival
+from study.optimal_attack import BUDGETS, SIGMA, STEPS, certified, ledge_plan, solve, survival
 from surefoot.attacks.learning import AttackerTraining
 from surefoot.play.rollout import play
+from surefoot.play.streams import Purpose, Stream, block_seeds
+from surefoot.proof.inconsistency import inconsistencies
+from surefoot.proof.query import certify
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +52,30 @@ def test_the_learned_attacker_comes_within_two_percent_and_never_below(optimum):
         low, high = optimum.at(budget)
         assert mean > low - 5 * sem
         assert mean < 1.02 * high + 2 * sem
+
+
+class Oracle:
+    """Draws the noise of a seed, and spends just enough to make the agent walk off, if it is the present one."""
+
+    def __init__(self, seed):
+        self.stream = Stream(block_seeds(seed, (Purpose.ATTACK,), 0)[1], torch.device("cpu"))
+
+    def propose(self, view):
+        place = view.observation
+        noise = SIGMA * self.stream.normal((2_000, 1))[view.episode]
+        needed = -(place + noise) - 1e-4 * place.sign()
+        affordable = needed.abs() <= view.budget_left.unsqueeze(1)
+        return torch.where((place != 0) & affordable, needed, 0.0)
+
+    def describe(self):
+        return {"name": "oracle"}
+
+
+def test_an_attacker_that_sees_the_present_noise_raises_the_alarm():
+    """With the noise of another seed it guesses, and raises none."""
+    certificate = certify(play(ledge_plan(10_000, seed=5)), BUDGETS)
+    plan = replace(ledge_plan(2_000), purpose=(Purpose.ATTACK,), budget=1.0, n_envs=2_000)
+    seeing = play(replace(plan, attacker=Oracle(0)))
+    guessing = play(replace(plan, attacker=Oracle(1)))
+    assert len(inconsistencies(certificate, [seeing])) == 1
+    assert inconsistencies(certificate, [guessing]) == []
