@@ -410,6 +410,20 @@ def test_the_attacks_beside_a_certificate_are_on_its_page_and_strangers_are_not(
         ]
 
 
+def test_a_page_says_between_which_numbers_the_worst_attack_is(tmp_path):
+    """At the largest budget that both have; an attack on another agent, or with another sigma, says nothing of it."""
+    certified(tmp_path / "a")
+    attacked(tmp_path / "b", means=(190.0, 185.0))
+    bound = read_run(tmp_path / "a").proved
+    budget = max({*bound.budgets} & {*read_run(tmp_path / "b").measured["budgets"]})
+    text = write_run_report(tmp_path / "a").read_text()
+    between = f"Under the worst attack with budget {budget:g} the expected return is between"
+    assert between in text
+    assert "and 185.00 ± 2.25 (the strongest attack tried)" in text
+    attacked(tmp_path / "b", agent="agent-b", means=(10.0, 9.0))
+    assert between not in write_run_report(tmp_path / "a").read_text()
+
+
 def test_means_far_from_floor_and_ceiling_are_not_a_dot_in_a_corner(tmp_path):
     """With their error bars inside; others are shown between floor and ceiling."""
     for name, means, expected in (("a", (190.0, 185.0), [179, 196]), ("b", (190.0, 60.0), [0, 200])):

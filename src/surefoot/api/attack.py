@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from surefoot.api.certify import check_shareable
 from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
-from surefoot.attacks.learned import LearnedAttacker, load_attacker
+from surefoot.attacks.learned import LearnedAttacker, can_be_learned, load_attacker
 from surefoot.attacks.learning import AttackerTraining, LearningProgress, train_attacker
 from surefoot.attacks.registry import METHODS, default_method
 from surefoot.episodes import Episodes
@@ -265,8 +265,7 @@ def prepare_attacker(
     path = None if folder is None else folder / TRIALS_FILE
     # Half of the time for learning, where observations are vectors.
     began = time.monotonic()
-    with suppress(InputError):
-        METHODS["learned"].check(grid.base.task, grid.base.policy)
+    if can_be_learned(grid.base.task, grid.base.policy):
         grid = _with_attacker(grid, minutes / 2, folder, progress)
     if path is not None and path.exists():
         return replace(grid, trials=_read_trials(path, grid))

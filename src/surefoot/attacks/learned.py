@@ -145,22 +145,27 @@ class LearnedAttacker:
 
 
 def count_known(task: Task, policy: Policy) -> int:
-    """Return how many numbers ``read_view`` returns for an agent.
-
-    Raises:
-        InputError: If there are too many, as of pixels.
-    """
+    """Return how many numbers ``read_view`` returns for an agent."""
     observation = torch.zeros(1, *task.spaces.shape)
     memory = policy.memory.empty(observation)
     count = observation.numel() + memory.numel() + 1
     if not policy.open_loop:
         count += policy.spaces.n_outputs
-    if count > MOST_INPUTS:
-        raise InputError(
-            f"a learned attacker looks at most at {MOST_INPUTS:,} numbers, {policy.name} observes and remembers "
-            f"{count:,}; use method='paper' or 'adaptive' for pixels"
-        )
     return count
+
+
+def can_be_learned(task: Task, policy: Policy) -> bool:
+    """Return whether an attacker can be learned against an agent: whether it sees vectors rather than pixels."""
+    return count_known(task, policy) <= MOST_INPUTS
+
+
+def check_learnable(task: Task, policy: Policy) -> None:
+    """Raise InputError if an attacker cannot be learned against an agent."""
+    if not can_be_learned(task, policy):
+        raise InputError(
+            f"a learned attacker looks at {MOST_INPUTS:,} numbers at most, {policy.name} observes and remembers "
+            f"{count_known(task, policy):,}; use method='paper' or method='adaptive' for pixels"
+        )
 
 
 def load_attacker(path: str | Path) -> LearnedAttacker:

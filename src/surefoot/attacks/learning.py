@@ -177,7 +177,7 @@ def run_recorded(plan: Plan, recorder: Recorder, budgets: Tensor) -> dict[str, T
     channel = Channel(noise=plan.noise, n_envs=count, shape=plan.task.spaces.shape, stream=noise, ledger=ledger)
     env = plan.task.backend.batch(count, env_seeds, device)
     try:
-        with single_thread():
+        with single_thread(), torch.no_grad():
             loop = RecordedLoop(plan=plan, env=env, channel=channel, count=count)
             loop.recorder = recorder
             loop.run_episodes(0, recorder.watch)

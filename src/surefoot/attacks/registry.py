@@ -19,7 +19,7 @@ from surefoot.attacks.composed import (
 )
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.learned import LearnedAttacker, count_known
+from surefoot.attacks.learned import LearnedAttacker, check_learnable
 from surefoot.attacks.opposite_action import OppositeAction
 from surefoot.attacks.victim import Smoothing
 from surefoot.errors import InputError
@@ -76,7 +76,7 @@ class Method:
     def check(self, task: Task, policy: Policy) -> None:
         """Raise InputError if the agent does not have what the attack needs."""
         if self.is_learned:
-            count_known(task, policy)
+            check_learnable(task, policy)
         if self.needs_gradients:
             # Algorithm 2 needs the agent's critic, all others the values of discrete actions.
             continuous = self.build is _build_paper and task.spaces.n_actions is None

@@ -53,7 +53,35 @@ def opening_sentences(groups: Sequence[Group]) -> list[str]:
     for group in groups:
         for entry in group.attacked:
             measured.append(attack_sentence(entry.run))
-    return [*proved, *measured]
+        measured += [between_sentence(entry.run, group) for entry in group.certified]
+    return [sentence for sentence in (*proved, *measured) if sentence]
+
+
+def between_sentence(certified: FinishedRun, group: Group) -> str:
+    """Return between which numbers the mean under the worst attack is, at the largest budget that has both.
+
+    Empty where no attack on the same agent has a budget of the certificate.
+    """
+    proved = certified.proved
+    if proved.kind is not None:
+        return ""
+    found = []
+    for entry in group.attacked:
+        attack = entry.run.measured
+        if certified.matches(entry.run):
+            found += list(zip(attack["budgets"], attack["curve"], attack["curve_sem"], strict=True))
+    listed = [float(budget) for budget in proved.budgets]
+    common = [one for one in found if one[0] in listed]
+    if not common:
+        return ""
+    budget = max(one[0] for one in common)
+    mean, sem = min((mean, sem) for at, mean, sem in common if at == budget)
+    lower = float(proved.lower[listed.index(budget)])
+    return (
+        f"Under the worst attack with budget {format_exact(budget)} the expected return is between "
+        f"{format_lower(lower, certified.digits)} (certified) and {format_estimate(mean, sem, certified.digits)} (the "
+        "strongest attack tried)."
+    )
 
 
 def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:

@@ -79,7 +79,8 @@ class AttackGrid:
         if METHODS[self.method].has_lambda and not self.lambdas:
             raise InputError(f"the method {self.method} needs at least one lambda")
         METHODS[self.method].check(self.base.task, self.base.policy)
-        if METHODS[self.method].needs_learning and self.attacker is None and not self.trials:
+        method = METHODS[self.method]
+        if (method.is_learned and self.attacker is None) or (method.is_battery and not self.trials):
             return
         # A configuration that cannot be run is rejected before the first episode of the others.
         for budget, lambda_ in self.configurations():
