@@ -93,7 +93,7 @@ def lowest(attacks: list[dict[str, Any]], budget: float) -> tuple[float, float, 
 
 def selected(learned: list[dict[str, Any]], budget: float) -> list[dict[str, Any]]:
     """Return the learned attacker that was the strongest at a budget on its own selection episodes."""
-    rated = []
+    rated: list[tuple[float, int, dict[str, Any]]] = []
     for attack in learned:
         card = load_attacker(attack["path"].with_suffix(".npz")).card
         if budget in attack["budgets"] and budget in card["budgets"]:

@@ -103,7 +103,7 @@ def test_the_gradient_of_the_noise_points_where_the_return_falls(sign):
     steps = learner.collect(1.0, torch.full((24,), 1.0))
     advantage = sign * steps["noise"][:, 0]
     loss = learner._loss(steps, 0.5, advantage, torch.zeros_like(advantage))
-    (gradient,) = torch.autograd.grad(loss, learner.attacker.network.layers[-1].bias)
+    (gradient,) = torch.autograd.grad(loss, learner.attacker.network.last.bias)
     # Moving against the gradient moves the first feature towards what the attacker gained by.
     assert float(-sign * gradient[0]) > 3 * float(gradient[1:].abs().max())
 

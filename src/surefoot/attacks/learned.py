@@ -47,6 +47,13 @@ class BudgetNetwork(nn.Module):
         )
 
     @property
+    def last(self) -> nn.Linear:
+        """The last layer."""
+        layer = self.layers[-1]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
+    @property
     def n_known(self) -> int:
         """How many numbers it is given besides the budget."""
         return self.center.numel()
@@ -184,7 +191,7 @@ def load_attacker(path: str | Path) -> LearnedAttacker:
         unit = arrays.pop("unit")
         network = _network_of(arrays)
         attacker = LearnedAttacker(network, torch.from_numpy(unit).float(), header["max_steps"], dict(header["card"]))
-        if unit.shape != (network.layers[2].out_features,) or not np.isfinite(unit).all():
+        if unit.shape != (network.last.out_features,) or not np.isfinite(unit).all():
             raise ValueError("its units do not fit its network")
         if attacker.sha256 != header["sha256"]:
             raise ValueError("its weights are not those of its card")

@@ -288,9 +288,8 @@ class AttackLearner:
         hurt /= torch.bincount(tried, minlength=len(directions)).clamp_min(1)
         with torch.no_grad():
             for network in (self.attacker.network, self.average):
-                last = network.layers[-1]
-                last.weight.mul_(0.1)
-                last.bias.copy_(directions[int(hurt.argmax())])
+                network.last.weight.mul_(0.1)
+                network.last.bias.copy_(directions[int(hurt.argmax())])
 
     def learn(self, fraction: float) -> float:
         """Run the episodes of one iteration and learn from them; return their mean return."""
@@ -304,7 +303,7 @@ class AttackLearner:
         size = min(self.training.minibatch_size, -(-count // FEWEST_MINIBATCHES))
         for _ in range(self.training.epochs):
             order = torch.randperm(count, generator=self.stream.generator, device=self.device)
-            for rows in order.split(size):
+            for rows in torch.split(order, size):
                 some = {name: steps[name][rows] for name in ("known", "left", "moved", "noise")}
                 loss = self._loss(some, sigma, advantage[rows], price[rows])
                 values = self.critic(some["known"], some["left"]).squeeze(1)
@@ -315,8 +314,8 @@ class AttackLearner:
                 self.optimizer.step()
         keep = min(AVERAGING, self.iteration / (self.iteration + 10))
         with torch.no_grad():
-            mine = list(self.attacker.network.parameters())
-            torch._foreach_lerp_(list(self.average.parameters()), mine, 1 - keep)
+            for kept, now in zip(self.average.parameters(), self.attacker.network.parameters(), strict=True):
+                kept.lerp_(now, 1 - keep)
         return float(steps["reward"].sum()) / self.n_envs
 
     def _loss(self, steps: dict[str, Tensor], sigma: float, advantage: Tensor, price: Tensor) -> Tensor:
@@ -355,7 +354,7 @@ class AttackLearner:
 
 def _in_parts(known: Tensor, left: Tensor) -> list[tuple[Tensor, Tensor]]:
     size = 2**18
-    return list(zip(known.split(size), left.split(size), strict=True))
+    return list(zip(torch.split(known, size), torch.split(left, size), strict=True))
 
 
 def _next_row(episode: Tensor) -> Tensor:

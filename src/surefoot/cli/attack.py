@@ -254,8 +254,10 @@ def _show_curve(curve: AttackCurve) -> None:
         table.add_row(f"{budget:g}", *cells, estimate(curve.lowest[row], curve.lowest_sem[row]), loss, changed)
     PlainConsole().print(table, soft_wrap=True)
     for budget, chosen in zip(curve.budgets, about.get("chosen", ()), strict=False):
-        lambda_ = "" if chosen["lambda_"] is None else f", lambda {chosen['lambda_']:g}"
-        say(f"Strongest at budget {budget:g} on selection episodes: {chosen['method']}{lambda_}.")
+        what = chosen["method"]
+        if chosen["lambda_"] is not None:
+            what += f", lambda {chosen['lambda_']:g}"
+        say(f"Strongest at budget {budget:g} on selection episodes: {what}.")
     for line in attack_notes(about):
         say(line)
     print()

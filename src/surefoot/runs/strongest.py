@@ -31,7 +31,7 @@ def choose_strongest(grid: AttackGrid, *, seconds: float, workers: int | Workers
         workers: What runs the episodes.
     """
     deadline = time.monotonic() + seconds
-    trials = []
+    trials: list[Trial] = []
     for number, one in enumerate(_battery(grid)):
         for budget, lambda_ in one.configurations():
             if number > 0 and time.monotonic() > deadline:
