@@ -87,7 +87,8 @@ def lowest(attacks: list[dict[str, Any]], budget: float) -> tuple[float, float, 
     for attack in attacks:
         if budget in attack["budgets"]:
             place = attack["budgets"].index(budget)
-            measured.append((attack["curve"][place], attack["curve_sem"][place], attack["method"], attack["episodes"]))
+            mean = attack["curve"][place]
+            measured.append((mean, attack["curve_sem"][place], attack["method"], attack["n_episodes"]))
     return min(measured, default=None)
 
 

@@ -190,7 +190,7 @@ def test_the_strongest_attack_is_chosen_on_other_episodes_than_it_is_measured_on
     assert {trial["method"] for trial in trials} >= {"learned"}
     for budget, chosen in zip([0.3, 1.0], curve.summary["chosen"], strict=True):
         assert chosen == min((t for t in trials if t["budget"] == budget), key=lambda t: t["mean"])
-    measured = {tuple(one.metadata["stream"]) for one in curve.records}
+    measured = {tuple(one.metadata["purpose"]) for one in curve.records}
     assert measured == {(Purpose.ATTACK,)}
     first = surefoot.attack(POLE, "cartpole-5-s0.2", budgets=[0.5], **options, out=tmp_path / "a")
     again = surefoot.attack(POLE, "cartpole-5-s0.2", budgets=[0.5], **options, out=tmp_path / "a")

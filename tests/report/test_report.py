@@ -309,7 +309,7 @@ def test_nobody_is_advised_to_unpickle(tmp_path):
 def test_an_attack_without_effect_is_shown_what_was_not_tried(method, lambdas, advice):
     row = {"curve": [9.0, 9.0], "curve_sem": [0.1, 0.1], "budgets": [0.1, 0.2], "did_not_attack": [[False], [False]]}
     seen, warned = attack_notes(
-        {**row, "method": method, "lambdas": lambdas, "episodes": 1_000, "invisible_loss": 0.5979}
+        {**row, "method": method, "lambdas": lambdas, "n_episodes": 1_000, "invisible_loss": 0.5979}
     )
     assert seen.startswith("With 1,000 episodes a mean loss below 0.6 is invisible")
     assert warned.endswith(advice)

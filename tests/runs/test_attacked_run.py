@@ -106,7 +106,7 @@ def test_the_command_prints_a_table(tmp_path, capsys):
     )
     assert (code, err) == (0, "")
     assert re.search(r"\n +lambda *\nbudget +0\.2 +lowest +loss +changed\n", out)
-    assert "With 2 episodes a mean loss below 23 is invisible" in out.replace("\n", " ")
+    assert "With 2 episodes a mean loss below 160 is invisible" in out.replace("\n", " ")
     assert "no certificate of this setup found" in out
 
 

@@ -257,7 +257,7 @@ def attack_notes(attack: Mapping[str, Any]) -> list[str]:
     # Two digits, without an exponent.
     invisible = float(f"{attack['invisible_loss']:.2g}")
     notes.append(
-        f"With {attack['episodes']:,} episodes a mean loss below {invisible:,g} is invisible: an "
+        f"With {attack['n_episodes']:,} episodes a mean loss below {invisible:,g} is invisible: an "
         "attack that takes all of the return, but so rarely, may change none of them."
     )
     budgets = attack["budgets"]
