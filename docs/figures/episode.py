@@ -149,9 +149,9 @@ def caption(tape: dict[str, Any]) -> str:
     words = (
         "*Two CartPole agents with the same initial state, attacked by the paper's Algorithm 1 with budget "
         f"{tape['budget']:g}. The undefended agent falls after {fell['steps']} steps; its mean return over "
-        f"{attacks['n_episodes']:,} attacked episodes is {attacks['curve'][place]:.1f} of 200. The smoothed agent stays "
-        f"up for all {stood['steps']} steps. With {certificate['confidence']:.0%} confidence, no attack with this "
-        f"budget lowers its expected return below {format_lower(bound, 2)}.*"
+        f"{attacks['n_episodes']:,} attacked episodes is {attacks['curve'][place]:.1f} of 200. The smoothed agent "
+        f"stays up for all {stood['steps']} steps. With {certificate['confidence']:.0%} confidence, no attack with "
+        f"this budget lowers its expected return below {format_lower(bound, 2)}.*"
     )
     return textwrap.fill(words, 118)
 

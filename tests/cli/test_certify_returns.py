@@ -94,30 +94,46 @@ def test_negative_floors_need_no_equals_sign(capsys, floor):
     assert strict(capsys.readouterr().out)["floor"] == float(floor)
 
 
-def test_outcomes_are_certified_without_anything_that_plays(tmp_path):
-    """The light install: numpy, scipy and rich."""
-    code = (
-        "import sys\n"
-        "class Blocked:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] in {'torch', 'gymnasium', 'stable_baselines3', 'matplotlib'}:\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-        "sys.meta_path.insert(0, Blocked())\n"
-        "from surefoot.cli.main import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    run = [sys.executable, "-W", "error", "-c", code, "certify"]
-    light = [*given("--ceiling", "200", "--out", "made", "--json")][1:]
-    done = subprocess.run([*run, *light], capture_output=True, text=True, check=False)
+LIGHT = (
+    "import sys\n"
+    "class Blocked:\n"
+    "    def find_spec(self, name, path=None, target=None):\n"
+    "        if name.split('.')[0] in {'torch', 'gymnasium', 'stable_baselines3', 'matplotlib'}:\n"
+    "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+    "sys.meta_path.insert(0, Blocked())\n"
+    "from surefoot.cli.main import main\n"
+    "sys.exit(main(sys.argv[1:]))\n"
+)
+
+
+def run_light(*arguments):
+    """Run a command with numpy, scipy and rich alone."""
+    call = [sys.executable, "-W", "error", "-c", LIGHT, *arguments]
+    return subprocess.run(call, capture_output=True, text=True, check=False)
+
+
+def test_returns_are_certified_and_checked_without_anything_that_runs_episodes():
+    done = run_light(*given("--ceiling", "200", "--out", "made", "--json"))
     assert (done.returncode, done.stderr) == (0, "")
     episodes = surefoot.Episodes.from_returns(RETURNS, sigma=0.2, floor=0, ceiling=200)
     assert strict(done.stdout) == surefoot.certify(episodes, parse_budgets("0:0.8:0.1")).to_json()
     assert {path.name for path in Path("made").iterdir()} == {*LEFT_OF_RETURNS} - {"certificate.png"}
-    done = subprocess.run([*run, "cartpole-5"], capture_output=True, text=True, check=False)
+    done = run_light("certify", "cartpole-5")
     assert done.returncode == 2
     assert done.stderr.startswith("surefoot: this needs the package ")
     assert done.stderr.count("\n") == 1
     assert "pip install" in done.stderr
+    # Bounds are recomputed, and what cannot be rerun is no failure.
+    for options in (["--blocks", "0"], []):
+        done = run_light("verify", "made", "--json", *options)
+        found = strict(done.stdout)
+        results = {check["name"]: check["result"] for check in found["checks"]}
+        assert (done.returncode, done.stderr, found["verdict"]) == (4, "", "unchecked")
+        assert results["bounds"] == "passed"
+        assert results["replay"] == ("skipped" if options else "impossible")
+    done = run_light("report", "made", "--format", "png")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "needs matplotlib" in done.stderr
 
 
 WRONG_RETURNS = {

@@ -96,7 +96,8 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
             raise
         extra = "ray" if package == "ray" else "all"
         return _report_failure(
-            f"this needs the package {error.name}; from a checkout install it with: pip install '.[{extra}]'"
+            f"this needs the package {error.name}; install it with: pip install 'surefoot[{extra}]' (in a checkout "
+            f"'.[{extra}]')"
         )
     except KeyboardInterrupt as stopped:
         # A run that keeps something says so (errors.Interrupted); the interpreter's own interrupt says nothing.

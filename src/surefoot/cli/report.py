@@ -86,7 +86,10 @@ def _write_format(arguments: argparse.Namespace, folders: list[Path]) -> Path:
                 "--format png draws one certificate; use html, md, latex or csv for attacks and several runs"
             )
         path: Path = arguments.out or place / "certificate.png"
-        write_figure(path, stated, runs[0].baseline)
+        try:
+            write_figure(path, stated, runs[0].baseline)
+        except ImportError as error:
+            raise InputError("--format png needs matplotlib; install it: pip install 'surefoot[plot]'") from error
     elif arguments.format == "html":
         path = arguments.out or place / REPORT_FILE
         write_report(runs, path)

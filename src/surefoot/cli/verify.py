@@ -13,6 +13,7 @@ from surefoot.cli.task import add_code
 from surefoot.errors import InputError
 
 if TYPE_CHECKING:
+    from surefoot.play.workers import Workers
     from surefoot.verification.verdict import Verdict
 
 SHOWN = 2  # lines about what was not checked: those that are special to a run come first
@@ -70,7 +71,6 @@ def add_verify(commands: Any) -> None:
 
 def run_verify(arguments: argparse.Namespace) -> int:
     """Check a run; return the exit code."""
-    from surefoot.api.setup import as_processes
     from surefoot.verification.verify import verify
 
     if arguments.seed is not None and arguments.seed < 0:
@@ -88,7 +88,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
             env_kwargs=arguments.env_kwargs,
             allow_pickle=arguments.allow_pickle,
             vecnormalize=arguments.vecnormalize,
-            workers=as_processes(workers),
+            workers=_as_processes(workers),
             progress=report,
         )
     if arguments.json:
@@ -96,6 +96,15 @@ def run_verify(arguments: argparse.Namespace) -> int:
     else:
         _show_verdict(verdict, verbose=arguments.verbose)
     return EXIT_CODES[verdict.verdict]
+
+
+def _as_processes(workers: int | Workers | None) -> int | Workers:
+    """Return processes for reruns; any number without torch, with which nothing is rerun."""
+    try:
+        from surefoot.api.setup import as_processes
+    except ModuleNotFoundError:
+        return 1
+    return as_processes(workers)
 
 
 def _show_verdict(verdict: Verdict, *, verbose: bool) -> None:

@@ -11,11 +11,12 @@ from surefoot.errors import InputError
 from surefoot.verification.claims import check_claims, check_record
 from surefoot.verification.limits import check_limits
 from surefoot.verification.recompute.run_files import DamagedError, Raw, read_run
-from surefoot.verification.verdict import FAILED, SKIPPED, Verdict
+from surefoot.verification.verdict import FAILED, IMPOSSIBLE, SKIPPED, Verdict
 
 if TYPE_CHECKING:
     from surefoot.play.workers import Workers
 
+NO_RERUN = "where the returns come from: no block was rerun"
 NEVER_CHECKED = (
     "that method, sigma, agent, seed, goal, budgets, threshold spacing and number of episodes were fixed before these "
     "episodes were inspected (choosing among many costs confidence; the fresh episodes bound what it can gain)",
@@ -100,8 +101,14 @@ def verify(
         _note_no_rerun(certified, verdict)
         return verdict
     # Reruns need torch and environments; the checks of files do not.
-    from surefoot.verification.play_again import RerunOptions
-    from surefoot.verification.rerun import rerun_episodes
+    try:
+        from surefoot.verification.play_again import RerunOptions
+        from surefoot.verification.rerun import rerun_episodes
+    except ModuleNotFoundError as error:
+        needed = f"episodes can be rerun only with the packages of the extra 'play', and there is no {error.name}"
+        verdict.note("replay", IMPOSSIBLE, needed)
+        verdict.not_checked.insert(0, NO_RERUN)
+        return verdict
 
     options = RerunOptions(
         agent=agent,
@@ -131,6 +138,6 @@ def _check_alone(certified: list[Raw], verdict: Verdict) -> None:
 
 def _note_no_rerun(certified: list[Raw], verdict: Verdict) -> None:
     verdict.note("replay", SKIPPED, "not asked for")
-    verdict.not_checked.insert(0, "where the returns come from: no block was rerun")
+    verdict.not_checked.insert(0, NO_RERUN)
     if any(raw.certificate.get("norm") is not None for raw in certified):
         verdict.not_checked.insert(0, "how many coordinates an observation has, which the norm is about")
