@@ -347,6 +347,20 @@ def test_running_statistics_are_those_of_everything_so_far():
     assert torch.allclose(running.var, kept.var(0, unbiased=False))
 
 
+def test_a_constant_feature_does_not_drown_the_others_in_rounding():
+    """One feature is 300 at every step and has no noise: the agent acts alone as it does among many rows."""
+    learner = learner_of(POLE, "gru", **ONE_BY_ONE)
+    learner.noise = Noise.of([0.2, 0.2, 0.2, 0.0])
+    learner.observed.mean[3], learner.observed.var[3] = 300.0, 0.0
+    learner.set_scales()
+    assert float(learner.actor.memory.normalize.scale[3]) == pytest.approx(1 / 3)
+    encoder = deployed_weights(learner.actor)
+    seen = torch.tensor([0.1, 0.2, 0.3, 300.0, 0.0, 1.0])
+    exact = learner.actor.memory.linear(torch.cat((learner.actor.memory.normalize(seen[:4]), seen[4:])))
+    folded = torch.from_numpy(encoder["encoder0.weight"]) @ seen + torch.from_numpy(encoder["encoder0.bias"])
+    assert torch.allclose(folded, exact.detach(), atol=1e-4)
+
+
 # --- a teacher ------------------------------------------------------------------------------------------------------
 
 

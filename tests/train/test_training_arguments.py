@@ -80,7 +80,7 @@ def test_a_sigma_per_feature_arrives(asked, words, features):
     (run, _), _ = asked(TRAIN_PPO, f"--env CartPole-v1 {words}")
     assert run.noise.features == features
     assert run.noise.sigma == run.sigma == min(features or (0.3,))
-    assert run.card("it", PPO["cartpole-1"]).get("features") == (None if features is None else list(features))
+    assert run.card("it", PPO["cartpole-1"]).get("sigma_per_feature") == (None if features is None else list(features))
 
 
 def test_a_sigma_per_feature_needs_one_for_each(capsys):

@@ -48,6 +48,7 @@ CLIP = 0.2  # how far a probability may move before its gradient is cut off
 MAX_GRAD_NORM = 0.5
 DONE_CHECK_INTERVAL = 16  # steps between looks whether all episodes are over
 TINY = 1e-6
+LEAST_SPREAD = 0.01  # of a feature, as a part of its mean
 LEAST_VALIDATION = 30  # episodes, below which a certified value says nothing
 VALIDATION_SHARE = 0.2  # of the steps since the last validation that the next one may run
 
@@ -146,6 +147,7 @@ class Players:
         self.observation = torch.empty(0)
         self.acted: Tensor | None = None
         self.teacher_memory = torch.empty(0)
+        self.wanted = torch.empty(0)
 
     @torch.no_grad()
     def collect(self, noise: Noise, stream: Stream, *, hold: float = 0.0, taught: float = 0.0) -> tuple[Batch, Tensor]:
@@ -208,7 +210,7 @@ class Players:
         action = head.to_action(chosen)
         wanted = action
         if self.teacher is not None:
-            wanted = self.row_wanted
+            wanted = self.wanted
             action = torch.where(by_teacher.view(-1, *[1] * (action.dim() - 1)), wanted.to(action.dtype), action)
         self.acted = action
         following, reward, over = self.env.step(action)
@@ -258,7 +260,7 @@ class Players:
                 self.teacher_memory = recall.empty(clean)
             # The teacher is given what it was trained on: no noise.
             self.teacher_memory = recall.advance(self.teacher_memory, clean, self.acted, episode_start)
-            self.row_wanted = self.teacher.act(self.teacher_memory, self.steps)
+            self.wanted = self.teacher.act(self.teacher_memory, self.steps)
 
 
 class Running:
@@ -415,7 +417,10 @@ class PpoLearner:
     def set_scales(self) -> None:
         """Let the networks use the statistics."""
         sigmas = torch.from_numpy(self.noise.over(self.task.spaces.shape)).to(self.device)
-        scale = (self.observed.var + sigmas.double().square() + TINY).rsqrt()
+        # A feature that hardly varies stays small in units of its mean: the first layer of the agent, into which all this
+        # is folded, would be all rounding otherwise.
+        least = (LEAST_SPREAD * self.observed.mean).square() + TINY
+        scale = (self.observed.var + sigmas.double().square() + least).rsqrt()
         for network in (self.actor.memory, self.average.memory, self.critic):
             network.normalize.mean.copy_(self.observed.mean)
             network.normalize.scale.copy_(scale)
