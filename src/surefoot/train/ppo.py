@@ -417,8 +417,8 @@ class PpoLearner:
     def set_scales(self) -> None:
         """Let the networks use the statistics."""
         sigmas = torch.from_numpy(self.noise.over(self.task.spaces.shape)).to(self.device)
-        # A feature that hardly varies stays small in units of its mean: the first layer of the agent, into which all this
-        # is folded, would be all rounding otherwise.
+        # A feature that hardly varies stays small in units of its mean: all this is folded into the first layer of the
+        # agent, which would be all rounding otherwise.
         least = (LEAST_SPREAD * self.observed.mean).square() + TINY
         scale = (self.observed.var + sigmas.double().square() + least).rsqrt()
         for network in (self.actor.memory, self.average.memory, self.critic):
