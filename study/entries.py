@@ -14,14 +14,16 @@ from typing import Any
 
 import surefoot
 from study.numbers import CONFIDENCE, DATA, Agent
+from study.records_page import BUDGETS
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import read_json, write_json
+from surefoot.files import read_json, untrusted, write_json
 from surefoot.play.plan import resolve_device
 from surefoot.play.tasks import TASKS
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.report.sentences import IDLE_SHARE
+from surefoot.runs.read import check_attack
 
 ENTRIES = DATA.parents[1] / "records"
 NAME, STATED = "entry.json", ("by", "source", "license", "memory")
@@ -69,10 +71,15 @@ def read_entry(folder: Path) -> Entry:
     wrong = list(_unlike_the_others(certificate))
     if wrong:
         raise InputError(f"{folder.name}: {'; '.join(wrong)}")
-    attacks = [read_json(path) for path in sorted(folder.glob("attack*.json"))]
-    for attack in attacks:
-        if attack["agent_sha256"] != certificate.metadata["agent_sha256"]:
+    attacks = []
+    for path in sorted(folder.glob("attack*.json")):
+        attack = read_json(path)
+        with untrusted(path, "result of an attack"):
+            check_attack(attack)
+            used_budget(attack)
+        if attack.get("agent_sha256") != certificate.metadata["agent_sha256"]:
             raise InputError(f"{folder.name}: an attack is on another agent than the certified one")
+        attacks.append(attack)
     return Entry(folder, stated, certificate, attacks)
 
 
@@ -87,8 +94,13 @@ def _unlike_the_others(certificate: Certificate) -> Iterator[str]:
         yield f"{certificate.metadata.get('task')!r} is not a task of the leaderboard: {', '.join(TASKS)}"
     elif (certificate.floor, certificate.ceiling) != (task.scoring.floor, task.scoring.ceiling):
         yield "floor and ceiling are not the task's"
-    if certificate.to_json().get("gamma") is not None:
+    content = certificate.to_json()
+    if content.get("gamma") is not None:
         yield "the return is discounted"
+    if task is not None and max(content["budgets"]) < max(BUDGETS[task.name]):
+        yield f"its budgets end at {max(content['budgets']):g}, the page shows up to {max(BUDGETS[task.name]):g}"
+    if 0 in content.get("sigma_per_feature", ()):
+        yield "nothing is certified about attacks on features without noise, and the others certify all features"
 
 
 def is_rerun_anywhere(entry: Entry) -> bool:

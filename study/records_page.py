@@ -7,7 +7,9 @@ from typing import Any
 
 from study.paper import UNITS
 from study.tables import Table, certified, digits_of, measured
+from surefoot.files import safe_name
 from surefoot.play.tasks import TASKS
+from surefoot.report.exports import escape_markdown
 
 CARTPOLE = (0.2, 0.4, 0.6, 0.8, 1.0)
 BUDGETS = {
@@ -157,15 +159,15 @@ def _board(found: Row, game: str) -> Table:
     rows.sort(key=lambda row: (row["device"] != "cpu", -row["lower"][-1]))
     lines = [
         [
-            f"`{row['agent']}`" + ("" if row["device"] == "cpu" else " (GPU)"),
+            f"`{safe_name(row['agent'])}`" + ("" if row["device"] == "cpu" else " (GPU)"),
             *(certified(value, digits) for value in row["lower"]),
             measured(row["mean"], row["sem"], digits + 1),
             *_strongest(row, digits),
             f"{row['sigma']:g}",
-            row["memory"],
+            escape_markdown(row["memory"]),
             f"{row['n_episodes']:,}",
-            row["by"],
-            f"[{row['license']}, `{row['agent_sha256'][:8]}`](../records/{row['name']}/entry.json)",
+            escape_markdown(row["by"]),
+            f"[{escape_markdown(row['license'])}, `{row['agent_sha256'][:8]}`](../records/{row['name']}/entry.json)",
         ]
         for row in rows
     ]

@@ -178,6 +178,16 @@ def test_sha256_is_the_usual_one():
     assert json.dumps(sha256()) == '"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"'
 
 
+def test_a_header_that_is_no_text_is_rejected(tmp_path):
+    """The same bytes as other numbers would be another file to those who read them as text."""
+    text = np.frombuffer(b'{"schema": 1}   ', dtype=np.uint8)
+    np.savez(tmp_path / "text.npz", header=text, a=np.zeros(2))
+    np.savez(tmp_path / "floats.npz", header=text.view(np.float64), a=np.zeros(2))
+    assert read_npz(tmp_path / "text.npz", "record", "a")[0] == {"schema": 1}
+    with pytest.raises(InputError, match="its header is not text"):
+        read_npz(tmp_path / "floats.npz", "record", "a")
+
+
 def test_arrays_with_a_header_come_back(tmp_path):
     for compress in (True, False):
         write_npz(tmp_path / "a.npz", {"schema": 1, "what": "é"}, {"x": np.arange(3)}, compress=compress)
@@ -245,9 +255,12 @@ def test_what_unpacks_to_more_than_is_allowed_is_not_unpacked(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_two_arrays_of_one_name_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("other", "words"), [("a.npy", "two members of one name"), ("a", "two of its arrays have the same name")]
+)
+def test_two_arrays_of_one_name_are_refused(tmp_path, other, words):
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
-        for number in (b"12345678", b"87654321"):
-            archive.writestr("a.npy", npy((1,), number))
-    with pytest.raises(InputError, match="two of its arrays have the same name"):
+        archive.writestr("a.npy", npy((1,), b"12345678"))
+        archive.writestr(other, npy((1,), b"87654321"))
+    with pytest.raises(InputError, match=words):
         read_arrays(tmp_path / "x.npz")

@@ -153,10 +153,14 @@ def read_bytes(path: Path, what: str, most: int) -> bytes:
 
 @contextmanager
 def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip file of somebody else, after looking at the size of its list of members."""
+    """Open a zip file of somebody else, after looking at the size of its list of members and for names that repeat."""
     with open_regular(path) as file:
         check_members(path, file)
         with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+            # Readers disagree on which of the two they read, as with keys of JSON.
+            if len(set(names)) < len(names):
+                raise InputError(f"{path} has two members of one name, so that it may be two files; save it again")
             yield archive
 
 
@@ -188,13 +192,14 @@ def parse_json(content: bytes) -> Any:
     """Return JSON data; a key that occurs twice, NaN and infinities raise ValueError."""
     return json.loads(
         content.decode(),
-        object_pairs_hook=_reject_duplicate_keys,
+        object_pairs_hook=reject_duplicate_keys,
         parse_constant=_parse_finite,
         parse_float=_parse_finite,
     )
 
 
-def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these pairs, as ``json.loads`` asks for it; raise ValueError if a key occurs twice."""
     # Readers disagree on which of the two counts, so a file could say one thing to a reviewer and another to us.
     content: dict[str, Any] = {}
     for name, value in pairs:
@@ -298,6 +303,8 @@ def header_of(path: object, arrays: dict[str, NDArray[Any]], what: str) -> dict[
     """Take the JSON object about the arrays out of them; raise InputError if there is none."""
     with untrusted(path, what):
         text = arrays.pop("header", np.empty(0, dtype=np.uint8))
+        if text.dtype != np.uint8:
+            raise TypeError("its header is not text")
         check_size(path, f"header of a {what}", text.nbytes, MOST_TEXT)
         header = parse_json(text.tobytes())
         if not isinstance(header, dict):

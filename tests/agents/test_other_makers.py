@@ -651,6 +651,10 @@ def test_a_module_is_hashed_by_its_weights_and_classes():
         other[0].weight[0, 0] += 1e-6
     assert as_policy(other, SPACES).sha256 != digest
     assert as_policy(nn.Sequential(network[0], nn.ReLU(), network[2]), SPACES).sha256 != digest
+    # What is no weight, but a setting of a part: with another slope it is another agent.
+    sloped = [nn.Sequential(network[0], nn.LeakyReLU(slope), network[2]) for slope in (0.01, 0.01, -3.0)]
+    one, same, other_slope = (as_policy(each, SPACES).sha256 for each in sloped)
+    assert one == same != other_slope
     assert as_policy(layers(4, 8, 2).to(torch.bfloat16), SPACES).sha256 not in ("", digest)
     buffered = Wrapped(layers(4, 8, 2), lambda output: output)
     plain = as_policy(buffered, SPACES).sha256

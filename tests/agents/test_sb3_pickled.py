@@ -5,6 +5,7 @@ import json
 import pickle
 import struct
 import time
+import warnings
 import zipfile
 from collections import OrderedDict
 
@@ -137,6 +138,30 @@ def test_other_actions_under_the_same_print_are_rejected(tmp_path, actions, othe
     assert len(sb3.read_zip(path).sha256) == 64
     with pytest.raises(InputError, match=r"actions?(_space)? is printed as .*two agents"):
         sb3.read_zip(repickled(path, "action_space", other))
+
+
+@pytest.mark.parametrize("what", ["nothing", "member", "key"])
+def test_a_file_with_two_members_or_settings_of_one_name_is_rejected(what, tmp_path):
+    """Which of the two counts depends on who reads."""
+    path = saved(tmp_path / "a.zip")
+    with zipfile.ZipFile(path) as archive:
+        members = [(name, archive.read(name)) for name in archive.namelist()]
+    data = dict(members)["data"].decode()
+    if what == "member":
+        members.insert(0, ("data", data.replace('"gamma": 0.99', '"gamma": 0.5')))
+    elif what == "key":
+        twice = data.rstrip().removesuffix("}") + ', "gamma": 0.5}'
+        members = [(name, twice if name == "data" else content) for name, content in members]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zipfile's own, of names that repeat
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in members:
+                archive.writestr(name, content)
+    if what == "nothing":
+        assert sb3.read_zip(path).sha256
+        return
+    with pytest.raises(InputError, match="two members of one name" if what == "member" else "'gamma' occurs twice"):
+        sb3.read_zip(path)
 
 
 def test_another_class_or_a_setting_that_is_not_plain_is_rejected(tmp_path):

@@ -114,6 +114,19 @@ def test_what_a_plain_command_asks_for(asked):
     assert made.agents == [("cartpole-1-s0.2", {})]
 
 
+@pytest.mark.parametrize("door", ["certify", "certify --blocks", "tune --all-sigmas", "compare"])
+def test_where_no_seed_is_given_it_follows_from_all_that_is_run(asked, door):
+    """Of a comparison from both agents: one that knew the seed of the other alone could be made for it."""
+    words = {
+        "certify --blocks": "cartpole-1 --blocks 1/2",
+        "tune --all-sigmas": "cartpole-1 --agent x --all-sigmas --budget 0.4 --sigmas 0.2,0.4 --episodes 7",
+        "compare": "A B cartpole-1 --sigma 0.3 --sigma-b 0.1 --budget 0.2",
+    }
+    made = asked(door, words.get(door, "cartpole-1"))
+    plans = made.given[:2] if door == "compare" else [made.plan]
+    assert {plan.seed for plan in plans} == {own_seed(*plans)}
+
+
 ENV = "--env CartPole-v1 --sigma 0.3 --agent a.zip"
 SCORING = "plan.task.scoring"
 # Command, what is typed, and what then arrives, as attributes of the call.

@@ -283,6 +283,85 @@ def test_an_agent_that_is_answered_both_ways_everywhere_has_no_ties(fine, share)
         checked(ask, rows)
 
 
+def marked(given):
+    """Good by the second number. Alone, bad where the first is whole, and either way where it is nearly so."""
+    good = given[:, 1] > 0
+    if len(given) > 1:
+        return numbers_of(good.long(), 2)
+    off = (given[:, 0] - given[:, 0].round()).abs()
+    either_way = (given[:, 1] * 1e7).frac().abs() < 0.5
+    bad = (off == 0) | ((off < 5e-5) & either_way)
+    return numbers_of((good ^ bad).long(), 2)
+
+
+@pytest.mark.parametrize("noisy", [None, torch.tensor([False, True])])
+def test_a_feature_without_noise_does_not_betray_that_a_row_was_moved(noisy):
+    """Where all features are moved, this agent passes for one that is near a tie at every row: the twin."""
+    rows = torch.randn(60, 2, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    rows[:, 0] = 1.0
+    options = {"sizes": [2], "noisy": noisy}
+    if noisy is None:
+        check_rows(marked, [rows], marked(rows), np.random.default_rng(0), **options)
+        return
+    with pytest.raises(DependentRowsError, match="and alone"):
+        check_rows(marked, [rows], marked(rows), np.random.default_rng(0), **options)
+
+
+@pytest.mark.parametrize("sigma", [(0.4, 0.0, 0.4, 0.0), 0.4])
+def test_the_checks_of_a_run_know_which_features_have_noise(sigma, monkeypatch, same_draws):
+    given = []
+    monkeypatch.setattr(row_checks, "check_rows", lambda *_, **options: given.append(options["noisy"]))
+    policy = as_policy("cartpole-1-s0.2", TASK.spaces)
+    play(replace(plan_of(policy, n_episodes=3), noise=Noise.of(sigma)))
+    expected = None if sigma == 0.4 else [True, False, True, False]
+    assert given
+    assert all((one if one is None else one.tolist()) == expected for one in given)
+
+
+# --- agents that keep something from one call to the next -------------------------------------------------------------
+
+
+class Counting(mixing_agents.Leaning):
+    """Good for a million calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, seen):
+        self.calls += 1
+        good = seen.reshape(seen.shape[0], 4) @ self.weights
+        if self.calls > 1_000_000:
+            return -good
+        return good
+
+
+class Remembering(mixing_agents.Leaning):
+    """The same in a buffer, which only grows where the pole leans far."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, seen):
+        good = seen.reshape(seen.shape[0], 4) @ self.weights
+        if bool((seen.abs() > 1.5).any()):
+            self.calls += 1
+        return good * torch.where(self.calls > 1_000_000, -1.0, 1.0)
+
+
+@pytest.mark.parametrize("module", [Counting, Remembering])
+def test_an_agent_that_changes_itself_is_refused(module, tmp_path):
+    policy = as_policy(scripted(tmp_path / "a.pt", module()), TASK.spaces, allow_pickle=True)
+    with pytest.raises(DependentRowsError, match="the agent a has changed itself while it ran"):
+        play(plan_of(policy, n_episodes=20))
+
+
+def test_a_module_that_is_code_is_refused_if_its_buffers_change():
+    with pytest.raises(DependentRowsError, match="the agent Remembering has changed itself"):
+        play(plan_of(as_policy(Remembering(), TASK.spaces), n_episodes=20))
+
+
 def test_a_large_offset_of_values_hides_nothing():
     """Values of a million, of which the last digit decides, in the trial of a network."""
 

@@ -1,6 +1,7 @@
 """What the leaderboard accepts: a verdict whose checks all passed, with fresh episodes, and attacks that agree."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -10,8 +11,9 @@ import surefoot
 from study import entries, records
 from study.entries import ENTRIES, read_entry, refusals, row, used_budget
 from study.numbers import CONFIDENCE, every_agent
-from study.records_page import BUDGETS
+from study.records_page import BUDGETS, _board
 from surefoot.episodes import Episodes
+from surefoot.errors import InputError
 from surefoot.files import read_json, write_arrays, write_json
 from surefoot.proof.forecast import best_achievable
 from surefoot.proof.query import certify
@@ -89,6 +91,50 @@ def test_an_attack_contradicts_from_five_standard_errors_on(monkeypatch, entry, 
     bound = read_entry(entry).certificate.at(budget).lower
     path.write_text(json.dumps({**attack, "curve": [bound - below * 0.001], "curve_sem": [0.001]}))
     assert (refusals(read_entry(entry)) == []) == accepted
+
+
+@pytest.mark.parametrize(("sigmas", "accepted"), [([1.0, 0.0], False), ([1.0, 2.0], True)])
+def test_an_entry_that_assumes_features_without_attacks_is_refused(entry, sigmas, accepted):
+    """With noise on the cart's position alone an agent of one frame certified 180 at B = 0.4, and was accepted."""
+    (entry / "certificate.json").write_text(
+        json.dumps({**read_json(entry / "certificate.json"), "sigma_per_feature": sigmas})
+    )
+    if accepted:
+        assert read_entry(entry).certificate.metadata["sigma_per_feature"] == sigmas
+        return
+    with pytest.raises(InputError, match="nothing is certified about attacks on features without noise"):
+        read_entry(entry)
+
+
+def test_an_entry_without_the_budgets_of_the_page_is_refused(entry):
+    episodes = Episodes.load(entry / "episodes.npz")
+    for budgets, accepted in (([0.0, 1.0], True), ([0.0, 0.9], False)):
+        certify(episodes, budgets, CONFIDENCE, "band").save(entry)
+        if accepted:
+            assert read_entry(entry).certificate.at(1.0).lower > 0
+            continue
+        with pytest.raises(InputError, match=r"its budgets end at 0\.9, the page shows up to 1"):
+            read_entry(entry)
+
+
+@pytest.mark.parametrize("damage", [lambda _: {}, lambda attack: {**attack, "mean_budget_used": [[]]}])
+def test_an_attack_that_cannot_be_read_is_named(entry, damage):
+    path = entry / "attack-structured.json"
+    path.write_text(json.dumps(damage(read_json(path))))
+    with pytest.raises(InputError, match=r"attack-structured.json is not a readable result of an attack"):
+        read_entry(entry)
+
+
+def test_what_an_entry_says_of_itself_cannot_change_the_page(entry):
+    """Neither cells of its row, which could show other numbers, nor HTML."""
+    shown = row(read_entry(entry), BUDGETS["mountain-car"])
+    for key in ("by", "memory", "license"):
+        shown[key] = "me | 99.9 | <script>alert(1)</script>\n| [x](javascript:0)"
+    table = _board({"board": [{**shown, "agent": "x` | 99.9 | `y"}]}, "mountain-car").markdown()
+    *_, line = table.splitlines()
+    assert len(table.splitlines()) == 3
+    assert len(re.findall(r"(?<!\\)\|", line)) == len(re.findall(r"(?<!\\)\|", table.splitlines()[0]))
+    assert not re.search(r"(?<!\\)<", line)
 
 
 def test_a_budget_counts_as_used_by_the_attack_with_the_lowest_mean():

@@ -154,6 +154,13 @@ def extra_gains(run):
     run.recertify()
 
 
+def declared(run):
+    """Whether only wins and losses can come selects the method: after looking, that would be choosing among two."""
+    run.recertify("band")
+    run.setup["binary"] = True
+    run.rehash()
+
+
 def exchanged_gains(run):
     run.arrays["reward_sums"] = run.arrays["reward_sums"][[1, 0, 2, 3]]
     run.recertify()
@@ -281,6 +288,7 @@ FORGERIES = {
     "another environment": (ANY, "thorough", setup(environment="Acrobot-v1"), "setup and weights"),
     "another device": (ANY, "thorough", setup(device="cuda"), ("setup and weights", "replay")),
     "nonsense in the setup": (ANY, "thorough", setup(n_envs="many"), "setup and weights"),
+    "wins and losses that the task does not declare": (ANY, "done", declared, "setup and weights"),
     "an attack without its name": (ANY, "thorough", setup(budget=1.0), "setup and weights"),
     "a huge ceiling": ((E_,), "done", huge_ceiling, BOUNDS),
     "rows of rewards without episodes": ((P_,), "done", extra_gains, "arrays"),

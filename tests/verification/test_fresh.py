@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +15,14 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan, own_seed, seeded_plan
 from surefoot.play.tasks import get_task
 from surefoot.proof.query import Query, certify_shared_budget
+from surefoot.proof.stopping import StoppingRule
 from surefoot.runs.certified import certified_run
+from surefoot.verification import rerun
+from surefoot.verification.play_again import RerunOptions
 from surefoot.verification.recompute import fresh as bets
 from surefoot.verification.recompute.fresh import highest_worst_means, log_capital
+from surefoot.verification.recompute.run_files import Raw, read_run
+from surefoot.verification.verdict import Verdict
 from surefoot.verification.verify import verify
 
 # --- the bet --------------------------------------------------------------------------------------------------------
@@ -163,19 +169,73 @@ def test_a_sequential_run_of_an_agent_that_knows_its_seed_is_refused(memorizing,
     assert "is certified, fresh episodes show that the worst-case mean is below" in shown
 
 
+@pytest.mark.parametrize("name", ["knowing.onnx", "honest.onnx"])
+def test_a_sequential_run_without_a_ceiling_is_compared_by_its_first_block(name, memorizing, tmp_path):
+    """Without a ceiling fresh episodes refute no bound, and without a fair sample nothing was compared.
+
+    The first block is run in any case, so that it is one, however the run was stopped.
+    """
+    agent = str(memorizing / name)
+    known = get_task("cartpole-1")
+    task = replace(known, scoring=replace(known.scoring, ceiling=None))
+    plan = Plan(task=task, policy=as_policy(agent, task.spaces), noise=Noise.of(SIGMA), n_episodes=90, seed=0)
+    goal = StoppingRule(budget=0.0, require=5.0)
+    certified_run(plan, Query(budgets=(0.0,)), tmp_path / "run", goal=goal, figure=False)
+    verdict = Verdict(run="")
+    rerun._compare_fresh(read_run(tmp_path / "run"), plan, [0.0], verdict, 100, RerunOptions(workers=1))
+    (check,) = verdict.checks
+    assert check.result == ("failed" if name == "knowing.onnx" else "passed"), check.detail
+
+
 def test_a_sequential_certificate_does_not_hide_another_one_from_the_fresh_episodes(memorizing, tmp_path):
     """It claims nothing, at an absurd budget; the one next to it claims what the agent knows by heart."""
     agent = str(memorizing / "knowing.onnx")
     call = ["certify", "cartpole-1", "--agent", agent, "--sigma", "10", "--seed", "0", "--budgets", "1000"]
     call += ["--require", "1@1000", "--max-episodes", "90", "--quiet", "--workers", "1"]
     assert cli.main([*call, "--out", str(tmp_path)]) == 1
-    assert verify(tmp_path, agent=agent).verified  # the honest twin: nothing is claimed
     shared = certify_shared_budget(Episodes.load(tmp_path / "episodes.npz"), [0.0, 1.0], 5)
     assert shared.lower[0] > 150
     shared.save(tmp_path)
     failed = {check.name: check.detail for check in verify(tmp_path, agent=agent).checks if check.result == "failed"}
     assert failed.keys() == {"certificates"}
     assert failed["certificates"].startswith("shared.json needs a number of episodes that was fixed in advance")
+
+
+def test_fresh_episodes_are_held_against_the_budgets_of_every_certificate(memorizing, tmp_path, monkeypatch):
+    """And run on this machine, whatever reran the recorded ones."""
+    agent = str(memorizing / "honest.onnx")
+    certified(tmp_path / "run", agent, method="dkw")
+    certify_shared_budget(Episodes.load(tmp_path / "run" / "episodes.npz"), [0.0, 3.0], 5).save(tmp_path / "run")
+    asked = []
+
+    def run_fresh(plan, n_fresh, workers, progress):
+        asked.append(workers)
+        return np.zeros(n_fresh)
+
+    def log_capital(recorded, fresh, radii):
+        asked.append(list(radii))
+        return 0.0
+
+    class Elsewhere:
+        """Other machines."""
+
+        def map_unordered(self, task, plan, indices, **_):
+            return ((index, task(plan, index)) for index in indices)
+
+    monkeypatch.setattr(rerun, "run_fresh", run_fresh)
+    monkeypatch.setattr(rerun, "log_capital", log_capital)
+    verify(tmp_path / "run", agent=agent, workers=Elsewhere())
+    assert asked == [1, [0.0, 0.1, 0.3, 1.0]]
+
+
+def test_a_bound_is_refuted_from_the_highest_worst_mean_on():
+    fresh = np.array([0.0, 1.0] * 50)
+    (most,) = highest_worst_means(fresh, [1.0], 0.0, 1.0, rerun.FALSE_ALARM / 2)
+    for bound, n_refuted in ((most, 0), (np.nextafter(most, 2), 1)):
+        raw = Raw(
+            "certificate.json", {"budgets": [0.5], "sigma": 0.5, "lower": [bound]}, {"floor": 0.0}, {}, None, None
+        )
+        assert len(rerun._refuted_bounds(raw, fresh, 1.0)) == n_refuted
 
 
 def test_by_default_an_agent_cannot_know_its_seed(memorizing, tmp_path):

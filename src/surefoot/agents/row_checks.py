@@ -49,7 +49,14 @@ def numbers_of(action: Tensor, n_actions: int | None) -> Tensor:
 
 
 def check_rows(
-    ask: Ask, parts: Parts, together: Tensor, random: np.random.Generator, *, sizes: Sequence[int], where: str = ""
+    ask: Ask,
+    parts: Parts,
+    together: Tensor,
+    random: np.random.Generator,
+    *,
+    sizes: Sequence[int],
+    where: str = "",
+    noisy: Tensor | None = None,
 ) -> None:
     """Raise DependentRowsError if rows are answered differently in other company, by more than rounding explains.
 
@@ -60,6 +67,7 @@ def check_rows(
         random: Chooses what is asked again.
         sizes: Numbers of rows of the groups that are asked again, besides single rows.
         where: Where that happens, for the message.
+        noisy: Which features of an observation have noise; None if all have.
     """
     # What an agent draws that is not declared stochastic must not change the run.
     with restored(), torch.no_grad():
@@ -68,7 +76,7 @@ def check_rows(
             company = "alone" if len(rows) == 1 else f"among {len(rows)}"
             before = together[rows.to(together.device)]
             again = _ask_again(ask, _take_rows(parts, rows), len(rows), company, where)
-            row = first_differing(ask, parts, rows, (before, again), spread, random)
+            row = first_differing(ask, parts, rows, (before, again), spread, random, noisy)
             if row is not None:
                 raise DependentRowsError(
                     f"the agent answers the same observation differently among {len(together)} rows and {company} "
@@ -101,6 +109,7 @@ def first_differing(
     answers: tuple[Tensor, Tensor],
     spread: Numbers,
     random: np.random.Generator,
+    noisy: Tensor | None = None,
 ) -> int | None:
     """Return a row that was given two answers that rounding does not explain; None if there is none.
 
@@ -111,13 +120,14 @@ def first_differing(
         answers: Both answers to these rows.
         spread: How much each number varies over rows: an offset that all rows share must not hide what decides.
         random: Moves rows to see whether they are near a tie.
+        noisy: Which features of an observation have noise; None if all have.
     """
     one = _answers_as_array(answers[0])
     other = _answers_as_array(answers[1])
     suspects = np.flatnonzero((np.abs(one - other) > 1e-3 * spread + 1e-5 * np.abs(one)).any(axis=1))
     for suspect in random.permutation(suspects)[:SUSPECTS]:
         row = rows[suspect : suspect + 1]
-        if not _is_near_tie(ask, parts, row, (one[suspect], other[suspect]), spread, random):
+        if not _is_near_tie(ask, parts, row, (one[suspect], other[suspect]), spread, random, noisy):
             return int(row)
     return None
 
@@ -150,13 +160,22 @@ def _take_rows(parts: Parts, rows: Tensor) -> list[Tensor | None]:
 
 
 def _is_near_tie(
-    ask: Ask, parts: Parts, row: Tensor, answers: Sequence[Numbers], spread: Numbers, random: np.random.Generator
+    ask: Ask,
+    parts: Parts,
+    row: Tensor,
+    answers: Sequence[Numbers],
+    spread: Numbers,
+    random: np.random.Generator,
+    noisy: Tensor | None,
 ) -> bool:
-    """Return whether a row, moved by next to nothing and asked alone, is answered both ways, as few others are."""
+    """Return whether a row, moved by next to nothing and asked alone, is answered both ways, as few others are.
+
+    Features without noise stay: an agent could tell by them that a row was moved, and answer such rows both ways.
+    """
     sizes = [None if part is None else part.double().abs().mean(dim=0) for part in parts]
 
     def moved_parts(given: Parts, move: float) -> Parts:
-        return [_move_part(part, size, move, random) for part, size in zip(given, sizes, strict=True)]
+        return [_move_part(part, size, move, random, noisy) for part, size in zip(given, sizes, strict=True)]
 
     def ask_alone(given: Parts) -> Numbers:
         answer: Numbers = _answers_as_array(ask(*given))[0]
@@ -186,8 +205,13 @@ def _is_near_tie(
     return False
 
 
-def _move_part(part: Tensor | None, size: Tensor | None, move: float, random: np.random.Generator) -> Tensor | None:
+def _move_part(
+    part: Tensor | None, size: Tensor | None, move: float, random: np.random.Generator, noisy: Tensor | None
+) -> Tensor | None:
     if part is None or size is None or not part.is_floating_point():
         return part
     step = torch.from_numpy(random.standard_normal(part.shape)).to(part.device)
+    # Observations, and stacks of them, end with the axes of one; a memory of the agent's own does not.
+    if noisy is not None and part.shape[-noisy.dim() :] == noisy.shape:
+        step = step * noisy
     return part + (move * step * (part.abs() + size)).to(part.dtype)

@@ -124,7 +124,7 @@ def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: boo
 
 
 def module_hash(module: nn.Module) -> str:
-    """Return a hash of a module's weights and of the classes of its parts; empty if it has no weights.
+    """Return a hash of a module's weights, and of the classes and settings of its parts; empty if it has no weights.
 
     The code of these classes is not in it, and neither is what ``state_dict`` leaves out, such as buffers that are not
     persistent.
@@ -141,8 +141,27 @@ def module_hash(module: nn.Module) -> str:
         arrays[name] = plain.reshape(-1).view(torch.uint8).numpy()
     if not weights:
         return ""
-    classes = {name: type(part).__qualname__ for name, part in module.named_modules()}
+    # What a part prints of itself: slopes, sizes, probabilities.
+    classes = {name: f"{type(part).__qualname__}({part.extra_repr()})" for name, part in module.named_modules()}
     return weights_hash(arrays, {"classes": classes, "weights": types})
+
+
+def kept_state(policy: Policy) -> list[str]:
+    """Return hashes of all that the modules of an agent could change about themselves: weights, buffers, counters.
+
+    Of a TorchScript program that is everything. A module that is code may keep what no hash covers.
+    """
+    found = []
+    for part in policy.network.modules():
+        if not isinstance(part, Called):
+            continue
+        if isinstance(part.module, torch.jit.ScriptModule):
+            written = io.BytesIO()
+            torch.jit.save(part.module, written)
+            found.append(sha256(written.getvalue()))
+        else:
+            found.append(module_hash(part.module))
+    return found
 
 
 def read_module(path: Path, *, allow_pickle: bool) -> tuple[nn.Module, str]:

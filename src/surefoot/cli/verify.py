@@ -110,7 +110,8 @@ def _as_processes(workers: int | Workers | None) -> int | Workers:
 def _show_verdict(verdict: Verdict, *, verbose: bool) -> None:
     """Print the result, the checks, and what was not checked."""
     passed = sum(check.result == "passed" for check in verdict.checks)
-    print(f"{HEADINGS[verdict.verdict]}: {verdict.run}")
+    # On one line: a folder of a stranger may be called so that its name looks like a verdict.
+    print(f"{HEADINGS[verdict.verdict]}: {' '.join(verdict.run.split())}")
     rerun = ""
     if verdict.blocks is not None:
         rerun = f"; {len(verdict.replayed):,} of {verdict.blocks:,} blocks rerun"

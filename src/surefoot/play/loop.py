@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from surefoot.agents.own_randomness import seeded
+from surefoot.agents.torch_agents import kept_state
 from surefoot.compute import keep_freed_memory, single_thread
 from surefoot.episodes import Episodes
-from surefoot.errors import InputError
+from surefoot.errors import DependentRowsError, InputError
 from surefoot.play.channel import Channel, Ledger, Rows, units_of
 from surefoot.play.envs.base import BatchEnv
 from surefoot.play.meter import Meter
@@ -73,8 +74,14 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     with single_thread(), torch.inference_mode(plan.attacker is None):
         try:
             loop = BlockLoop(plan=plan, env=env, channel=channel, count=count)
+            before = kept_state(loop.policy)
             with own:
                 loop.run_episodes(first, watch, Meter(index))
+            if kept_state(loop.policy) != before:
+                raise DependentRowsError(
+                    f"the agent {plan.policy.name} has changed itself while it ran (a counter, or a buffer), so that "
+                    "it may act otherwise later; let it keep nothing from one call to the next"
+                )
             channel.check(loop.largest)
         finally:
             env.close()
@@ -144,7 +151,9 @@ class BlockLoop:
         self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
         self.largest = torch.zeros((), device=device)  # absolute value of any observation
         self.units = None
+        self.noisy = None
         if isinstance(channel.sigmas, Tensor):
+            self.noisy = channel.sigmas > 0
             # What has no noise is compared with nothing, but must be finite.
             self.units = channel.sigmas.masked_fill(channel.sigmas == 0, torch.inf)
         # An attacker must not spend on episodes that are over, and some environments cannot step them.
@@ -155,7 +164,7 @@ class BlockLoop:
         observation = self.env.reset()
         self.memory = self.recall.empty(observation.float())
         action: Tensor | None = None
-        row_checks = RowChecks(self.policy)
+        row_checks = RowChecks(self.policy, self.noisy)
         n_steps = 0
         while self.number.numel():
             # Looked at when the block is over, because asking a GPU at every step would make it wait. One number is

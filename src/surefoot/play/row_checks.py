@@ -19,8 +19,10 @@ class RowChecks:
     however short it is, and a long one has them up to its end.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, noisy: Tensor | None = None) -> None:
         self.policy = policy
+        # Which features have noise; None if all have.
+        self.noisy = noisy
         # What the agent draws makes its answers differ; what does not look at observations cannot mix them up.
         self.needed = not policy.stochastic and not policy.open_loop
         self.random = unforeseeable()
@@ -55,7 +57,8 @@ class RowChecks:
             ask = self._remember_and_act
             parts = before
             together = _join_answers(together, memory)
-        check_rows(ask, parts, together, self.random, sizes=[max(2, size)], where=f"step {self.step}, ")
+        where = f"step {self.step}, "
+        check_rows(ask, parts, together, self.random, sizes=[max(2, size)], where=where, noisy=self.noisy)
 
     def _ask_action(self, memory: Tensor) -> Tensor:
         return numbers_of(self.policy.act(memory), self.policy.spaces.n_actions)

@@ -33,14 +33,14 @@ def as_markdown(runs: Sequence[FinishedRun]) -> str:
     lines = []
     for run, label in zip(runs, label_runs(runs), strict=True):
         sentence, heads, rows, footnotes = _table_parts(run)
-        lines += [f"### {_escape_markdown(label)}\n", f"{_escape_markdown(sentence)}\n"]
+        lines += [f"### {escape_markdown(label)}\n", f"{escape_markdown(sentence)}\n"]
         lines += ["| " + " | ".join(heads) + " |", "|" + "---:|" * len(heads)]
         for row in rows:
             lines.append("| " + " | ".join(row) + " |")
         # A table ends with an empty line.
         lines.append("")
         for footnote in footnotes:
-            lines.append(f"{_escape_markdown(footnote)}\n")
+            lines.append(f"{escape_markdown(footnote)}\n")
     return "\n".join(lines)
 
 
@@ -114,7 +114,7 @@ def _table_parts(run: FinishedRun) -> tuple[str, Sequence[str], list[Sequence[st
     return sentence, bounds.heads, [row.marked_cells for row in bounds.rows], footnotes
 
 
-def _escape_markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return text that cannot be taken for Markdown or HTML: names in it are untrusted."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(printable(text).split()))
 

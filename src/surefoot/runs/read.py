@@ -72,7 +72,7 @@ def _read_certified(path: Path) -> FinishedRun:
 
 def _read_attacked(folder: Path, content: Mapping[str, Any]) -> FinishedRun:
     with untrusted(folder / "attack.json", "result of an attack"):
-        _check_attack(content)
+        check_attack(content)
         worst = zip(content["budgets"], content["curve_lambda"], strict=True)
         configurations = [folder / configuration_name(budget, lambda_) for budget, lambda_ in worst]
     records = []
@@ -142,7 +142,8 @@ def _find_baseline(setup: Mapping[str, Any], found: Any) -> Baseline | None:
         return None
 
 
-def _check_attack(content: Mapping[str, Any]) -> None:
+def check_attack(content: Mapping[str, Any]) -> None:
+    """Raise what is wrong with the content of ``attack.json``."""
     if content["schema"] != ATTACK_SCHEMA:
         raise ValueError(f"schema {content['schema']}, expected {ATTACK_SCHEMA}")
     length = len(numbers(content["budgets"]))

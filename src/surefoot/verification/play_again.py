@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from surefoot.agents.callables import CheckedOutput
 from surefoot.agents.files import list_agents
 from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import as_policy, needs_spaces
@@ -31,6 +32,10 @@ from surefoot.provenance import versions
 from surefoot.verification.recompute.run_files import Raw, differences
 
 Progress = Callable[[int, int], None]
+# Fresh episodes of an agent of another maker that are run one at a time, as it is deployed.
+FEWEST_ALONE = 16
+MOST_ALONE = 64
+STEPS_ALONE = 20_000  # of all of them together, if so many are enough for the fewest
 
 
 class CannotRerunError(Exception):
@@ -139,7 +144,7 @@ def _environment_task(setup: Mapping[str, Any], options: RerunOptions) -> Task:
     kwargs = dict(setup.get("env_kwargs", {}))
     needed = shlex.join(_needed_options(environment, wrappers, modules, kwargs))
     allowed = (options.environment, options.wrappers, options.env_modules)
-    if (":" in environment or wrappers or modules) and allowed != (environment, wrappers, modules):
+    if _imports_code(environment, wrappers, modules) and allowed != (environment, wrappers, modules):
         # Modules are imported and wrappers called: a certificate must not choose what is executed here.
         raise CannotRerunError(f"the environment {environment!r} would import a module; use {needed} to allow it")
     # Nor which files are opened: numbers name none.
@@ -162,6 +167,16 @@ def _environment_task(setup: Mapping[str, Any], options: RerunOptions) -> Task:
     task = facts.task(floor=float(setup["floor"]), ceiling=setup["ceiling"], gamma=gamma)
     # No ceiling is no ceiling, even where one is known today.
     return replace(task, scoring=replace(task.scoring, ceiling=setup["ceiling"]))
+
+
+def _imports_code(environment: str, wrappers: Sequence[str], modules: Sequence[str]) -> bool:
+    return ":" in environment or bool(wrappers or modules)
+
+
+def runs_code(plan: Plan) -> bool:
+    """Return whether the environment of a plan is, or is changed by, code that the user allowed to be imported."""
+    made = plan.task.made_with
+    return _imports_code(plan.task.environment, made.get("wrappers", ()), made.get("env_modules", ()))
 
 
 def _needed_options(
@@ -235,31 +250,59 @@ def is_this_machine(workers: int | Workers) -> bool:
     return isinstance(workers, int | Processes)
 
 
+def count_alone(plan: Plan, n_episodes: int) -> int:
+    """Return how many of the fresh episodes are run one at a time.
+
+    A deployed agent has one row, and checks of single rows can be foreseen, or say nothing where it draws random
+    numbers. A network of ours answers each row by itself however it is asked.
+    """
+    if not any(isinstance(part, CheckedOutput) for part in plan.policy.network.modules()):
+        return 0
+    affordable = STEPS_ALONE // plan.task.scoring.max_steps
+    return min(n_episodes, MOST_ALONE, max(FEWEST_ALONE, affordable))
+
+
 def run_fresh(
     plan: Plan, n_episodes: int, workers: int | Workers, progress: Progress | None = None
 ) -> NDArray[np.float64]:
-    """Return the returns of episodes that nobody could foresee: another seed, seed stream, and size of blocks."""
+    """Return the returns of episodes that nobody could foresee: another seed, seed stream, and size of blocks.
+
+    Those that are run one at a time come first, so that bets on them are not diluted by the others.
+    """
     if is_on_missing_gpu(plan):
         # Other bits, but the same distribution.
         plan = replace(plan, device="cpu")
     fewest = max(1, -(-plan.block_envs // 2))
-    fresh = replace(
-        plan,
-        seed=secrets.randbits(127),
-        purpose=(Purpose.VERIFICATION,),
-        n_episodes=n_episodes,
-        n_envs=fewest + secrets.randbelow(plan.block_envs - fewest + 1),
-        per_step=False,
-    )
-    if fresh.gpu_share:
+    n_alone = count_alone(plan, n_episodes)
+    n_envs = fewest + secrets.randbelow(plan.block_envs - fewest + 1)
+    parts = []
+    for count, width in ((n_alone, 1), (n_episodes - n_alone, n_envs)):
+        if count:
+            parts.append(
+                replace(
+                    plan,
+                    seed=secrets.randbits(127),
+                    purpose=(Purpose.VERIFICATION,),
+                    n_episodes=count,
+                    n_envs=width,
+                    per_step=False,
+                )
+            )
+    if plan.gpu_share:
         # Several processes would only share the GPU.
         workers = 1
-    blocks = {}
-    for index, episodes in run_blocks(fresh, range(fresh.n_blocks), workers):
-        blocks[index] = episodes.returns
-        if progress is not None:
-            progress(len(blocks), fresh.n_blocks)
-    return np.concatenate([blocks[index] for index in sorted(blocks)])
+    n_blocks = sum(part.n_blocks for part in parts)
+    returns = []
+    n_done = 0
+    for part in parts:
+        blocks = {}
+        for index, episodes in run_blocks(part, range(part.n_blocks), workers):
+            blocks[index] = episodes.returns
+            n_done += 1
+            if progress is not None:
+                progress(n_done, n_blocks)
+        returns += [blocks[index] for index in sorted(blocks)]
+    return np.concatenate(returns)
 
 
 def rerun_blocks(

@@ -14,18 +14,21 @@ from numpy.typing import NDArray
 
 from surefoot.agents.imported import named_object
 from surefoot.agents.resolve import locate
+from surefoot.agents.torch_agents import kept_state
 from surefoot.errors import DependentRowsError, InputError
 from surefoot.play.plan import Plan
 from surefoot.verification.play_again import (
     CannotRerunError,
     ForgedError,
     RerunOptions,
+    count_alone,
     describe_seed,
     is_on_missing_gpu,
     is_this_machine,
     plan_of,
     rerun_blocks,
     run_fresh,
+    runs_code,
     unusual_limit,
 )
 from surefoot.verification.recompute.bands import Claim, recompute
@@ -74,14 +77,10 @@ def rerun_episodes(
     _check_coordinates(certified, math.prod(plan.task.spaces.shape), verdict)
     verdict.judge("setup and weights", [], f"those of {plan.task.name} and {plan.policy.name}, {plan.policy.sha256}")
     verdict.judge("seed", [], describe_seed(plan))
-    if plan.policy.stochastic:
-        verdict.not_checked.insert(0, "that the agent answers each row by itself: what it draws makes answers differ")
-    limit = unusual_limit(plan)
-    if limit is not None:
-        verdict.not_checked.insert(0, limit)
     radii = sorted({radius for each in certified for radius in scaled_budgets(each)})
     if n_fresh is None:
         n_fresh = min(max(raw.returns.size, FEWEST_FRESH), MOST_FRESH)
+    verdict.not_checked[:0] = _list_unchecked(plan, n_fresh)
     try:
         if is_on_missing_gpu(plan):
             verdict.note("replay", IMPOSSIBLE, "the episodes were run on a CUDA device, and torch finds none here")
@@ -91,6 +90,32 @@ def rerun_episodes(
             _compare_fresh(certified, plan, radii, verdict, n_fresh, options)
     except DependentRowsError as error:
         verdict.note("agent", FAILED, str(error))
+
+
+def _list_unchecked(plan: Plan, n_fresh: int) -> list[str]:
+    """Return what no rerun of this plan checks."""
+    found = []
+    n_still = (plan.noise.features or ()).count(0)
+    if n_still:
+        found.append(f"that nobody perturbs the {n_still} features without noise, which the certificate assumes")
+    limit = unusual_limit(plan)
+    if limit is not None:
+        found.append(limit)
+    if kept_state(plan.policy):
+        found.append(
+            "that the agent acts alike elsewhere: it is a program, which may read files or the clock, and its hash "
+            "does not cover these"
+        )
+    if runs_code(plan):
+        found.append("the code of the environment: it was imported here, and no hash covers it")
+    if plan.task.made_with.get("env_files"):
+        found.append("what the files of the environment include: hashes cover those that its arguments name")
+    if plan.policy.stochastic:
+        found.append(
+            "that the agent answers each row by itself, beyond what its mean shows in the "
+            f"{count_alone(plan, n_fresh)} fresh episodes run one at a time: what it draws makes answers differ"
+        )
+    return found
 
 
 def _check_given(raw: Raw, options: RerunOptions) -> RerunOptions:
@@ -222,14 +247,16 @@ def _compare_fresh(
     fresh_mean = float(fresh.mean())
     recorded_mean = float(raw.returns.mean())
     wrong = []
-    # A run that stops when its returns look good is no fair sample to compare with: only its bounds are.
-    if not any(each.certificate.get("method") == "sequential" for each in certified):
-        evidence = log_capital(raw.returns, fresh, radii)
-        if evidence >= math.log(2 / FALSE_ALARM):
-            wrong.append(
-                f"{n_fresh:,} fresh episodes have a mean of {fresh_mean:.6g}, the record has {recorded_mean:.6g}: they "
-                f"are worse than the recorded ones (evidence e^{evidence:.0f} : 1 against one distribution)"
-            )
+    compared = raw.returns
+    if any(each.certificate.get("method") == "sequential" for each in certified):
+        # A run that stops when its returns look good is no fair sample. Its first block is: it is run in any case.
+        compared = compared[: plan.block_size]
+    evidence = log_capital(compared, fresh, radii)
+    if evidence >= math.log(2 / FALSE_ALARM):
+        wrong.append(
+            f"{n_fresh:,} fresh episodes have a mean of {fresh_mean:.6g}, the record has {recorded_mean:.6g}: they "
+            f"are worse than the recorded ones (evidence e^{evidence:.0f} : 1 against one distribution)"
+        )
     for each in certified:
         if each.name == "certificate.json":
             wrong += _refuted_bounds(each, fresh, ceiling)
@@ -244,11 +271,13 @@ def _compare_fresh(
         "budgets": [radius * plan.noise.sigma for radius in radii],
         "lower": proved.least.tolist(),
     }
+    n_alone = count_alone(plan, n_fresh)
+    one_at_a_time = f" ({n_alone} of them one at a time)" if n_alone else ""
     verdict.judge(
         "fresh episodes",
         wrong,
-        f"{n_fresh:,} under a seed drawn now, mean {fresh_mean:.6g} (recorded: {recorded_mean:.6g}): no contradiction; "
-        f"an honest run fails this check with probability at most {FALSE_ALARM:g}",
+        f"{n_fresh:,} under a seed drawn now{one_at_a_time}, mean {fresh_mean:.6g} (recorded: {recorded_mean:.6g}): no "
+        f"contradiction; an honest run fails this check with probability at most {FALSE_ALARM:g}",
     )
 
 

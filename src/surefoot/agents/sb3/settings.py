@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from surefoot.agents.policies import Spaces
 from surefoot.agents.sb3.inert_pickle import Reader
 from surefoot.errors import InputError
-from surefoot.files import MOST_ARRAYS, MOST_TEXT, check_members, check_size, open_zip, untrusted
+from surefoot.files import MOST_ARRAYS, MOST_TEXT, check_members, check_size, open_zip, reject_duplicate_keys, untrusted
 
 KINDS_OF_SPACES = {
     "box": "Box",
@@ -104,7 +104,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     """Return the JSON of the file; its pickled fields stay the strings they are."""
     with untrusted(path, "SB3 model file: its settings are not JSON"):
         # SB3 itself writes NaN and infinities.
-        data = json.loads(_read_member(path, "data", MOST_TEXT))
+        data = json.loads(_read_member(path, "data", MOST_TEXT), object_pairs_hook=reject_duplicate_keys)
     if not isinstance(data, dict):
         raise InputError(f"{path} is not an SB3 model file: expected a JSON object, got {type(data).__name__}")
     return data

@@ -1,0 +1,47 @@
+"""What the caller of ``verify`` gave, and what the setup says of the agent, arrives where the agent is loaded."""
+
+from dataclasses import fields
+
+import pytest
+
+from surefoot.play.tasks import get_task
+from surefoot.verification import play_again
+from surefoot.verification.play_again import RerunOptions
+
+# What of the options is about the environment, or about how episodes are run, and has tests of its own.
+ELSEWHERE = {"environment", "wrappers", "env_modules", "env_kwargs", "workers", "progress"}
+SETUP = {"agent": "mine", "agent_sha256": "0" * 64, "n_stack": 5, "stochastic": True, "pixel_max": 255}
+
+
+class Reached(BaseException):
+    """Enough was seen."""
+
+
+@pytest.mark.parametrize(
+    ("options", "setup", "expected"),
+    [
+        ({"agent": "a.onnx"}, {}, {"agent": "a.onnx", "n_stack": 5, "stochastic": True, "pixel_max": 255.0}),
+        ({"agent": "a.zip"}, {}, {"agent": "a.zip", "n_stack": None}),
+        ({"agent": "a.onnx"}, {"stochastic": 1, "pixel_max": None}, {"stochastic": False, "pixel_max": None}),
+        ({"agent": "a.zip", "vecnormalize": "s.pkl"}, {}, {"vecnormalize": "s.pkl", "allow_pickle": False}),
+        ({"agent": "a.zip", "allow_pickle": True}, {}, {"vecnormalize": None, "allow_pickle": True}),
+        ({}, {"agent": "cartpole-1-s0.2"}, {"agent": "cartpole-1-s0.2"}),
+    ],
+)
+def test_the_agent_is_loaded_as_it_was_certified_and_as_the_caller_allows(options, setup, expected, monkeypatch):
+    given = {}
+
+    def as_policy(agent, spaces, **named):
+        given.update(agent=agent, spaces=spaces, **named)
+        raise Reached
+
+    monkeypatch.setattr(play_again, "as_policy", as_policy)
+    task = get_task("cartpole-1")
+    with pytest.raises(Reached):
+        play_again._load_policy({**SETUP, **setup}, task, RerunOptions(**options))
+    assert given["spaces"] == task.spaces
+    assert {key: given[key] for key in expected} == expected
+
+
+def test_every_option_is_about_the_agent_or_has_tests_elsewhere():
+    assert {one.name for one in fields(RerunOptions)} == ELSEWHERE | {"agent", "allow_pickle", "vecnormalize"}
