@@ -31,13 +31,15 @@ browser:
 	  { $(ASROOT) apt-get update --quiet && \
 	    $(ASROOT) apt-get install --quiet --yes --no-install-recommends chromium chromium-driver; }
 
-# One process per file, so that what the tests of a file share is made once.
+# One process per file, so that what the tests of a file share is made once; the files that take longest come first.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 test: setup browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(PYTEST)
 
 # Without the tests that tests/slow.txt names; for every change, before ``make test``.
 test-fast: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(PYTEST) -m "not slow"
 
 lint: setup
 	$(BIN)/ruff check .

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 from needed import NEEDS
-from slow_tests import function_of, slow_functions
+from slow_tests import function_of, seconds_of_files, slow_functions
 
 # The same examples every time: a failure is the code's, never the draw's.
 settings.register_profile("fixed", derandomize=True)
@@ -25,11 +25,13 @@ def pytest_collection_finish():
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the tests that ``make test-fast`` leaves out."""
+    """Mark the tests that ``make test-fast`` leaves out, and begin with the files that take longest."""
     slow = slow_functions()
     for item in items:
         if function_of(item.nodeid) in slow:
             item.add_marker(pytest.mark.slow)
+    seconds = seconds_of_files()
+    items.sort(key=lambda item: -seconds[function_of(item.nodeid).partition("::")[0]])
 
 
 missing = {package for package in NEEDS if find_spec(package) is None}

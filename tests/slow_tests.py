@@ -1,9 +1,10 @@
-"""Which tests ``make test-fast`` leaves out: those that ``tests/slow.txt`` names, more than 0.4 seconds each.
+"""Which tests ``make test-fast`` leaves out: those that ``tests/slow.txt`` names, each with the seconds that it took.
 
     python -m pytest -n 2 --dist loadfile -q --durations=0 > durations.log
     python tests/slow_tests.py durations.log       # writes tests/slow.txt
 
-A test is a function: the times of all its parameters and of what it sets up count together.
+A test is a function: the times of all its parameters and of what it sets up count together. ``make test`` begins with
+the files that take longest, so that no core waits for one of them at the end.
 """
 
 from __future__ import annotations
@@ -23,17 +24,29 @@ def function_of(node: str) -> str:
     return node.split("[", maxsplit=1)[0].removeprefix("tests/")
 
 
-def slow_functions() -> set[str]:
-    """Return the functions that are left out."""
-    return set(LIST.read_text().splitlines())
+def slow_functions() -> dict[str, float]:
+    """Return the functions that are left out, with their seconds, if they were measured."""
+    found = {}
+    for line in LIST.read_text().splitlines():
+        function, _, seconds = line.partition(" ")
+        found[function] = float(seconds or LONGEST)
+    return found
+
+
+def seconds_of_files() -> Counter[str]:
+    """Return how long the slow tests of each file take together."""
+    files: Counter[str] = Counter()
+    for function, seconds in slow_functions().items():
+        files[function.partition("::")[0]] += seconds  # type: ignore[assignment]
+    return files
 
 
 def measured(log: str) -> list[str]:
-    """Return the functions whose times in a log of pytest sum up to more than the longest that is kept."""
+    """Return a line for every function whose times in a log of pytest sum up to more than the longest that is kept."""
     times: Counter[str] = Counter()
     for seconds, function in _LINE.findall(log):
         times[function] += float(seconds)  # type: ignore[assignment]
-    return sorted(name for name, seconds in times.items() if seconds > LONGEST)
+    return sorted(f"{name} {seconds:.1f}" for name, seconds in times.items() if seconds > LONGEST)
 
 
 if __name__ == "__main__":

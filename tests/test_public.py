@@ -13,8 +13,6 @@ import surefoot
 from surefoot import __main__ as command
 from surefoot.cli import main as cli
 
-COMMANDS = ("certify", "report", "train", "baseline", "export", "agents")
-
 
 def public(name):
     """Return a public name; those that need torch or gymnasium are skipped where it is not installed."""
@@ -78,43 +76,3 @@ def test_the_command_hands_on_its_exit_code_and_survives_ctrl_c_while_loading(mo
 def test_the_module_can_be_run():
     done = subprocess.run([sys.executable, "-m", "surefoot", "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, f"surefoot {surefoot.__version__}\n")
-
-
-def test_version_option(capsys):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["--version"])
-    assert caught.value.code == 0
-    assert capsys.readouterr().out == f"surefoot {surefoot.__version__}\n"
-
-
-@pytest.mark.parametrize("command", [(), *((command,) for command in COMMANDS)])
-def test_help_of_every_command(capsys, command):
-    with pytest.raises(SystemExit) as caught:
-        cli.main([*command, "--help"])
-    assert caught.value.code == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith("usage: surefoot")
-    assert shown.err == ""
-    if not command:
-        assert all(name in shown.out for name in COMMANDS)
-
-
-def test_the_promised_options_are_there(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["certify", "--help"])
-    shown = capsys.readouterr().out
-    promised = "agent sigma episodes budgets confidence method seed device workers out json quiet returns floor ceiling"
-    for option in [*promised.split(), "threshold-spacing", "env", "allow-pickle"]:
-        assert f"--{option}" in shown
-    for method in ("per-threshold", "dkw", "dkw-one-sided", "band", "binary"):
-        assert method in shown
-
-
-def test_importing_loads_nothing_heavy_and_says_nothing():
-    code = (
-        "import surefoot, sys\n"
-        "heavy = {'torch', 'gymnasium', 'stable_baselines3', 'matplotlib', 'rich'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

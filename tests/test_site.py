@@ -2,8 +2,6 @@
 from a disk, and its tutorial runs.
 """
 
-import importlib.util
-import io
 import os
 import re
 import resource
@@ -14,9 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from matplotlib import pyplot
 from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 import surefoot
@@ -126,31 +122,6 @@ def test_a_formula_that_cannot_be_translated_stops_the_build(tmp_path):
     assert "cannot translate the formula" in done.stderr
 
 
-@NEEDS_MKDOCS
-def test_formulas_break_before_relations_outside_of_brackets():
-    spec = importlib.util.spec_from_file_location("site_math", ROOT / "docs" / "site_math.py")
-    site_math = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(site_math)
-    long = r"g_c(p) = \Phi(\Phi^{-1}(p) - c) \le 1 + \varepsilon"
-    assert site_math.pieces(long) == ["g_c(p) ", r"= \Phi(\Phi^{-1}(p) - c) ", r"\le 1 + \varepsilon"]
-    for whole in (
-        r"c = B / \sigma",
-        r"\Phi(X \ge x + x + x + x + x + x + x + x)",
-        r"\{ z : z \le t + t + t + t + t + t + t + t \}",
-    ):
-        assert site_math.pieces(whole) == [whole]
-
-
-@NEEDS_MKDOCS
-def test_punctuation_stays_on_the_line_of_its_formula():
-    spec = importlib.util.spec_from_file_location("site_math", ROOT / "docs" / "site_math.py")
-    site_math = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(site_math)
-    assert site_math.inline("x", "page", ").").endswith("</math>).</span>")
-    assert site_math.inline("x", "page").endswith("</math>")
-    assert "<mo>&#x02254;</mo>" in site_math.mathml("L := a", "inline", "page")
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     with started(tmp_path_factory.mktemp("browser")) as running:
@@ -195,14 +166,6 @@ def test_faults_of_a_page_are_noticed(tmp_path, browser):
         assert fault in found
 
 
-@NEEDS_MKDOCS
-def test_the_code_of_home_and_tutorial_is_whole_on_a_common_screen(site, browser):
-    cut = "return [...document.querySelectorAll('pre > code')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
-    for name in ("index.html", "tutorial.html"):
-        opened(browser, site / name, width=1280)
-        assert browser.execute_script(cut) == 0, name
-
-
 def searched(browser, words):
     """Type into the search box of the page and return the links that it shows."""
     box = browser.find_element(By.CSS_SELECTOR, ".md-search__input")
@@ -226,80 +189,6 @@ def test_the_search_works_from_a_disk(site, browser, words, page):
 
 
 @NEEDS_MKDOCS
-def test_search_theme_and_first_link_are_reached_by_keyboard(site, browser):
-    opened(browser, site / "tutorial.html", width=1280)
-    body = browser.find_element(By.TAG_NAME, "body")
-    body.send_keys("/")
-    WebDriverWait(browser, 10).until(
-        lambda _: "md-search__input" in browser.switch_to.active_element.get_attribute("class")
-    )
-    browser.switch_to.active_element.send_keys(Keys.ESCAPE)
-    opened(browser, site / "tutorial.html", width=1280)
-    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
-    assert browser.switch_to.active_element.get_attribute("class").split()[0] == "md-skip"
-
-
-@NEEDS_MKDOCS
-def test_figures_are_dark_in_the_dark_and_open_large(site, browser):
-    light = {}
-    for dark in (False, True):
-        opened(browser, site / "study.html", dark=dark)
-        figure = browser.find_element(By.CSS_SELECTOR, "a.figure")
-        browser.execute_script("arguments[0].scrollIntoView({behavior: 'instant'})", figure)
-        picture = pyplot.imread(io.BytesIO(figure.screenshot_as_png))[..., :3]
-        light[dark] = picture.mean()
-        assert picture.max() - picture.min() > 0.6  # the words are readable
-    assert light[False] > 0.85
-    assert light[True] < 0.25
-    assert figure.get_attribute("href").endswith((".svg", ".png"))
-
-
-@NEEDS_MKDOCS
-def test_home_says_where_to_go_and_every_page_which_version_it_is(site, browser):
-    opened(browser, site / "index.html", width=1280)
-    assert [button.text for button in browser.find_elements(By.CSS_SELECTOR, ".md-button")] == [
-        "Tutorial",
-        "Leaderboard",
-    ]
-    for name in ("index.html", "theory.html"):
-        assert f"Surefoot {surefoot.__version__}. Free software" in (site / name).read_text(encoding="utf-8")
-
-
-@NEEDS_MKDOCS
-@pytest.mark.parametrize("name", ["index.html", "study.html"])
-def test_no_option_is_broken_into_two_lines(site, browser, name):
-    opened(browser, site / name, width=390)
-    options = browser.find_elements(By.CSS_SELECTOR, "p > code > .name, li > code > .name")
-    assert len(options) > 1
-    assert all(one.get_attribute("textContent").startswith("-") for one in options)
-    assert all(browser.execute_script("return arguments[0].getClientRects().length", one) == 1 for one in options)
-
-
-@NEEDS_MKDOCS
-@pytest.mark.parametrize("name", ["study.html", "results.html", "tasks/cartpole.html", "tasks/pong.html"])
-def test_tables_of_results_are_whole_on_a_common_screen(site, browser, name):
-    """No column is lost to the edge, and a budget in a heading is one word."""
-    opened(browser, site / name, width=1280)
-    wide = "return [...document.querySelectorAll('.md-typeset__scrollwrap')].map((e) => e.scrollWidth - e.clientWidth)"
-    assert max(browser.execute_script(wide)) <= 1
-    heads = [one.get_attribute("textContent") for one in browser.find_elements(By.TAG_NAME, "th")]
-    assert "B\u00a0=\u00a00.2" in heads
-    assert not any("B =" in head for head in heads)
-
-
-@NEEDS_MKDOCS
-def test_figures_with_several_panels_scroll_on_a_phone(site, browser):
-    opened(browser, site / "study.html", width=390)
-    for figure in browser.find_elements(By.CSS_SELECTOR, "a.figure.wide"):
-        width, room = browser.execute_script(
-            "const e = arguments[0]; return [e.querySelector('img').clientWidth, e.clientWidth]", figure
-        )
-        assert width > 600 > room
-        assert figure.value_of_css_property("overflow-x") == "auto"
-    assert len(browser.find_elements(By.CSS_SELECTOR, "a.figure.wide")) > 3
-
-
-@NEEDS_MKDOCS
 def test_the_leaderboard_sorts_by_a_click_on_a_heading(site, browser):
     opened(browser, site / "records.html", width=1280)
     table = browser.find_element(By.CSS_SELECTOR, ".sortable table")
@@ -312,22 +201,6 @@ def test_the_leaderboard_sorts_by_a_click_on_a_heading(site, browser):
         values = [float(cell.get_attribute("textContent")) for cell in cells]
         assert values == sorted(values, reverse=direction == "descending")
         assert len(set(values)) > 3
-
-
-@NEEDS_MKDOCS
-def test_home_is_light(site):
-    """What the first page shows and runs, in bytes, the search's index too: under 3 MB."""
-    text = (site / "index.html").read_text(encoding="utf-8")
-    loaded = re.findall(
-        r'<(?:script|img|source)[^>]+src(?:set)?="([^"]+)"|<link[^>]+href="([^"]+)"[^>]*rel="stylesheet"', text
-    )
-    loaded += re.findall(r'<link rel="(?:stylesheet|icon)" href="([^"]+)()"', text)
-    paths = {site / (one or other) for one, other in loaded} | {
-        site / "index.html",
-        site / "search" / "search_index.js",
-    }
-    assert len(paths) > 6
-    assert sum(path.stat().st_size for path in paths) < 3_000_000
 
 
 @NEEDS_MKDOCS

@@ -26,5 +26,5 @@ def test_a_log_is_summed_by_function():
 0.20s setup    tests/a/test_b.py::test_c[2-x]
 0.35s call     tests/a/test_b.py::test_d
 """
-    assert measured(log) == ["a/test_b.py::test_c"]
+    assert measured(log) == ["a/test_b.py::test_c 0.5"]
     assert function_of("tests/a/test_b.py::test_c[1]") == "a/test_b.py::test_c"

@@ -1,7 +1,11 @@
 """An empty folder to run in, and models of Stable-Baselines3 as they are saved."""
 
+import shutil
+
 import pytest
 import stable_baselines3
+
+from cli_commands import QUICK, surefoot_command
 
 
 @pytest.fixture
@@ -9,6 +13,20 @@ def elsewhere(tmp_path, monkeypatch):
     """Run in an empty folder, where what was left behind can be counted."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(scope="session")
+def quick_run(tmp_path_factory):
+    """What the command ``QUICK`` leaves, made once."""
+    folder = tmp_path_factory.mktemp("quick") / "run"
+    surefoot_command(*QUICK, "--out", folder, "--quiet")
+    return folder
+
+
+@pytest.fixture
+def copied_run(elsewhere, quick_run):
+    """Put a copy of it into the folder ``run``."""
+    shutil.copytree(quick_run, "run")
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -390,20 +389,6 @@ def test_every_budget_in_normalized_units_is_turned_into_raw_ones(asked):
 
 
 # --- by default -------------------------------------------------------------------------------------------------------
-
-
-def test_default_budgets_of_other_threats_are_worth_those_of_an_episode(asked):
-    """The largest is worth 4 sigma of one episode of 200 steps and 4 coordinates each."""
-    most = {words: max(asked("certify", f"cartpole-1 {words}").query.budgets) for words in WORTH}
-    assert most == pytest.approx({words: 0.8 * times for words, times in WORTH.items()}, rel=0.01)
-
-
-WORTH = {
-    "--per-step": 1 / sqrt(200),
-    "--shared-episodes 9": 3.0,
-    "--norm linf": 1 / sqrt(prod((4, 200))),
-    "--norm linf --per-step": 1 / sqrt(4 * 200),
-}
 
 
 # --- the table has them all -------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -42,24 +41,6 @@ def test_help_ends_with_three_examples_that_can_be_typed(capsys, command):
         name, *words = shlex.split(example.partition(" > ")[0])
         assert name == "surefoot"
         cli.build_parser().parse_args(words)
-
-
-def test_certify_shows_what_most_runs_need_before_what_few_do(capsys):
-    before, _, advanced = helped(capsys, "certify").partition("\nadvanced:\n")
-    assert len(re.findall(r"^  (?:-h, )?--", before, flags=re.MULTILINE)) <= 16
-    for option in ("--units", "--threshold-spacing", "dkw-one-sided"):
-        assert option not in before
-        assert option in advanced
-
-
-@pytest.mark.parametrize("command", commands())
-def test_every_option_stands_in_a_section_and_is_explained(command):
-    parser = commands()[command]
-    assert not parser._optionals._group_actions
-    assert not parser._positionals._group_actions
-    for action in parser._actions:
-        words = (action.help or "").partition("(default")[0].split()
-        assert len(words) >= 2 or action.help == argparse.SUPPRESS, action.option_strings
 
 
 def test_the_names_in_the_help_are_those_of_the_tables():
@@ -115,7 +96,6 @@ def test_the_doctor_names_versions_and_extras(capsys):
     assert found["python"] == sys.version.split()[0]
     assert cli.main(["doctor"]) == 0
     shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= 80
     assert all(name in shown for name in found["extras"])
 
 
@@ -143,7 +123,7 @@ def test_the_doctor_needs_nothing_that_may_be_missing():
 
 @pytest.mark.parametrize(
     ("typed", "wanted"),
-    [("surefoot cer", ["certify "]), ("surefoot certify cartpole-5 --confi", ["--confidence "])],
+    [("surefoot certify cartpole-5 --confi", ["--confidence "])],
 )
 def test_the_shell_is_offered_what_can_be_typed(tmp_path, typed, wanted):
     pytest.importorskip("argcomplete")

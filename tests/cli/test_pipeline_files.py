@@ -6,7 +6,6 @@ import shlex
 from pathlib import Path
 from string import Template
 
-import pytest
 import yaml
 
 import surefoot
@@ -62,11 +61,6 @@ def test_its_commands_prove_and_verify_and_fail_where_nothing_is_proved(tmp_path
     certify[certify.index("100@0.1")] = "199@0.4"
     assert main([*certify[1:], "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["require"]["proved"] is False
-
-
-@pytest.mark.parametrize("name", ["certify.yml", "robustness.yml"])
-def test_workflows_are_named_in_the_guide(name):
-    assert name in (ROOT / "docs" / "guides" / "pipeline.md").read_text(encoding="utf-8")
 
 
 def test_the_dockerfile_runs_the_two_commands_by_targets_that_exist():

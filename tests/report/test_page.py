@@ -16,7 +16,7 @@ from surefoot.errors import InputError, printable
 from surefoot.files import read_json, write_json
 from surefoot.proof.rounding import format_lower, format_upper
 from surefoot.report import curves, page
-from surefoot.report.charts import chart_data, color_runs, find_inconsistencies, group_runs, label_runs
+from surefoot.report.charts import chart_data, find_inconsistencies, group_runs
 from surefoot.report.curves import grid_of, other_methods, own_curve, perfect_curve
 from surefoot.report.histograms import MOST_BARS, MOST_STEP_BARS, bin_edges, histogram_data, spending_data
 from surefoot.report.page import build_page, write_report
@@ -140,14 +140,6 @@ def test_bets_are_compared_with_only_where_they_are_quick(tmp_path, monkeypatch)
     assert set(other_methods(chosen, [0.0, 0.2])) == {"per-threshold", "dkw", "dkw-one-sided"}
 
 
-def test_what_auto_chose_is_said_and_drawn_anew(tmp_path):
-    certified(tmp_path, method="auto")
-    run = read_run(tmp_path)
-    assert own_curve(run, grid_of([run])).fine
-    pilot, method = run.certificate.method_selection["pilot"], run.certificate.method_selection["method"]
-    assert f"method auto ({method}, selected on {pilot} episodes)" in build_page([run])
-
-
 def test_a_discounted_return_has_axes_of_its_own_and_contradicts_nothing_else(tmp_path):
     certified(tmp_path / "a")
     stated = certified(tmp_path / "b")
@@ -155,12 +147,6 @@ def test_a_discounted_return_has_axes_of_its_own_and_contradicts_nothing_else(tm
     groups = group_runs([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
     assert [group.title for group in groups] == ["cartpole-5", "cartpole-5 (discount 0.95)"]
     assert "the expected discounted return (gamma 0.95) of the smoothed agent" in build_page([read_run(tmp_path / "b")])
-
-
-def test_the_step_of_the_thresholds_is_remembered(tmp_path):
-    certified(tmp_path, threshold_spacing=7.0)
-    run = read_run(tmp_path)
-    assert own_curve(run, grid_of([run])).fine
 
 
 def test_other_methods_are_what_certify_makes_of_the_same_episodes(tmp_path):
@@ -224,12 +210,6 @@ def test_the_budgets_of_a_chart_are_round_and_hold_all_that_were_asked_for(tmp_p
     assert max(grid) == largest
 
 
-def test_a_certificate_of_budget_zero_alone_has_a_page(tmp_path):
-    certified(tmp_path, budgets=(0,))
-    assert chart_of(tmp_path)["budgets"] == [0.0]
-    assert write_run_report(tmp_path).exists()
-
-
 # --- returns and spending -------------------------------------------------------------------------------------------
 
 
@@ -243,11 +223,6 @@ def test_every_return_falls_into_one_of_few_bins(returns):
     assert counts.sum() == len(returns)
     assert len(counts) <= MOST_BARS + 1
     assert (np.diff(edges) > 0).all()
-
-
-def test_whole_returns_sit_in_the_middle_of_their_bins():
-    edges = bin_edges(-21.0, 21.0, True)
-    assert edges.tolist() == [k - 0.5 for k in range(-21, 23)]
 
 
 def test_histograms_count_every_episode(tmp_path):
@@ -269,14 +244,6 @@ def test_spending_is_what_the_attack_wrote(tmp_path):
     assert (
         second["says"] == "On average 70% of the squared budget was used, half of that by step 1, all of it by step 3."
     )
-
-
-def test_an_attack_that_spends_nothing_says_so(tmp_path):
-    made = attacked(tmp_path)
-    made["budget_used_per_step"] = [[0.0], [0.0]]
-    write_json(tmp_path / "attack.json", made)
-    (group,) = group_runs([read_run(tmp_path)])
-    assert [found["says"] for found in spending_data(group)] == ["On average 0% of the squared budget was used."] * 2
 
 
 def test_long_episodes_have_their_steps_added_up(tmp_path):
@@ -363,25 +330,6 @@ def test_a_damaged_replay_is_one_line(tmp_path):
 # --- several runs ---------------------------------------------------------------------------------------------------
 
 
-def test_runs_are_told_apart_by_whatever_differs(tmp_path):
-    certified(tmp_path / "a")
-    certified(tmp_path / "b", agent="agent-b", sigma=0.4)
-    certified(tmp_path / "c", sigma=0.4)
-    certified(tmp_path / "d", sigma=0.4, method="band")
-    certified(tmp_path / "e", sigma=0.4, method="band")
-    attacked(tmp_path / "f")
-    runs = [read_run(tmp_path / name) for name in "abcdef"]
-    assert label_runs(runs) == [
-        "agent-a, sigma 0.2",
-        "agent-b",
-        "agent-a, sigma 0.4, per-threshold",
-        "agent-a, sigma 0.4, band [d]",
-        "agent-a, sigma 0.4, band [e]",
-        "attack paper on agent-a",
-    ]
-    assert color_runs(runs) == [0, 1, 2, 3, 4, 0]
-
-
 def test_runs_of_one_task_share_a_chart_and_others_get_their_own(tmp_path):
     certified(tmp_path / "a")
     certified(tmp_path / "b", agent="agent-b", sigma=0.4)
@@ -424,44 +372,12 @@ def test_a_page_says_between_which_numbers_the_worst_attack_is(tmp_path):
     assert between not in write_run_report(tmp_path / "a").read_text()
 
 
-def test_means_far_from_floor_and_ceiling_are_not_a_dot_in_a_corner(tmp_path):
-    """With their error bars inside; others are shown between floor and ceiling."""
-    for name, means, expected in (("a", (190.0, 185.0), [179, 196]), ("b", (190.0, 60.0), [0, 200])):
-        attacked(tmp_path / name, means=means)
-        (chart,) = data_of(write_run_report(tmp_path / name).read_text())["charts"]
-        low, high = chart["range"]
-        assert [round(low), round(high)] == expected
-        assert all(low <= mean - 1.96 * 2.25 < mean + 1.96 * 2.25 <= high for mean in means)
-
-
 def test_a_neighbour_that_cannot_be_shown_does_not_spoil_the_page(tmp_path):
     certified(tmp_path / "a")
     attacked(tmp_path / "b")
     (tmp_path / "b" / "replay.npz").write_bytes((tmp_path / "a" / "episodes.npz").read_bytes())
     chart = data_of(write_run_report(tmp_path / "a").read_text())["charts"][0]
     assert not series(chart, "attack")
-
-
-@pytest.mark.parametrize(
-    ("names", "title"),
-    [
-        ("a", "agent-a certified"),
-        ("ab", "agent-a certified"),
-        ("abd", "agent-a certified"),
-        ("ac", "2 certificates compared"),
-        ("b", "agent-a under attack"),
-        ("bd", "2 attacks"),
-        ("e", "Certificate"),
-    ],
-)
-def test_a_page_is_called_after_what_it_is_about(tmp_path, names, title):
-    certified(tmp_path / "a")
-    attacked(tmp_path / "b")
-    certified(tmp_path / "c", sigma=0.4)
-    attacked(tmp_path / "d", agent="agent-d", sigma=0.0)
-    certified(tmp_path / "e", agent=None)
-    text = build_page([read_run(tmp_path / name) for name in names])
-    assert f'<h1 id="title">{title}</h1>' in text
 
 
 def test_an_attack_below_the_bound_raises_the_alarm_and_one_above_does_not(tmp_path):
@@ -505,48 +421,6 @@ def test_names_cannot_hide_or_reverse_what_stands_beside_them(tmp_path):
     assert not hidden.search(text)
     assert not hidden.search(json.dumps(data_of(text), ensure_ascii=False))
     assert "agent\\u202e59.1\\u2066\\u200b\\x1b[2J certified" in text
-
-
-def test_the_number_comes_first(tmp_path):
-    stated = certified(tmp_path / "a")
-    attacked(tmp_path / "b")
-    certificate, attack = (build_page([read_run(tmp_path / name)]) for name in "ab")
-    number = format_lower(stated["lower"][3], 2)
-    assert f'<p class="number bound"><b>≥ {number}</b> <span>of 200, certified</span></p>' in certificate
-    assert '<p class="number estimate"><b>60.00</b> <span>± 2.25, mean return under the strongest attack' in attack
-    assert 'class="number' not in build_page([read_run(tmp_path / "a"), read_run(tmp_path / "a")])
-
-
-def test_a_page_about_attacks_alone_speaks_of_attacks(tmp_path):
-    certified(tmp_path / "a")
-    attacked(tmp_path / "b")
-    replayed(tmp_path / "b")
-    certificate, attack = (build_page([read_run(tmp_path / name)]) for name in "ab")
-    proved = ("What is certified", "All bounds as a table", "not among the certified", "Certified bounds")
-    measured = ("What was measured", "All means as a table", "Only a certificate")
-    assert [words for words in proved if words in attack] == []
-    assert [words for words in measured if words not in attack] == []
-    assert [words for words in measured if words in certificate] == []
-    assert all("error bars: ±\u00a01.96 standard errors" in text for text in (certificate, attack))
-
-
-def test_rows_below_the_baseline_are_marked_and_the_sequence_is_said_once(tmp_path):
-    stated = certified(tmp_path)
-    text = build_page([read_run(tmp_path)])
-    for low in stated["lower"]:
-        assert (f"<td>{format_lower(low, 2)} *</td>" in text) == (low < 40.815)
-    assert "* below the open-loop baseline of 40.8" in text
-    assert text.count("actions 1 and 0 in turn") == 1
-
-
-def test_hashes_are_short_and_copied_whole(tmp_path):
-    certified(tmp_path)
-    run = read_run(tmp_path)
-    text = build_page([run])
-    digest = run.digests["certificate.json"]
-    assert f'<code title="{digest}">{digest[:12]}…</code>' in text
-    assert f'data-copy="{digest}" aria-label="Copy sha256 of certificate.json"' in text
-    assert 'aria-label="Copy the command"' not in text  # nobody pastes what was not read
 
 
 def test_a_replay_opens_at_the_largest_perturbation_and_shows_it(tmp_path):

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 import surefoot
 from surefoot.attacks.composed import Composed, ConstantDirection, UniformTiming
@@ -129,18 +128,3 @@ def test_rewards_of_each_step_are_kept_where_asked_for():
     assert surefoot.certify_per_step(episodes, [0.0]).lower[0] > 0
     with pytest.raises(InputError, match="reward_range"):
         surefoot.certify_per_step(surefoot.rollout("cartpole-1", AGENT, sigma=0.2, n_episodes=20), [0.0])
-
-
-def test_objects_describe_themselves_in_a_line(tmp_path):
-    episodes = surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=3)
-    assert repr(episodes).startswith("<3 episodes of cartpole-1-s0.2 on CartPole-v1: sigma 0.1, mean return ")
-    assert repr(surefoot.as_policy(AGENT)) == (
-        "<Policy cartpole-1-s0.2: observations of shape (4,), 1 frames, 2 actions>"
-    )
-    assert repr(TASK) == (
-        "<Task CartPole-v1: observations of shape (4,), 2 actions, floor 0, ceiling 30, at most 30 steps>"
-    )
-    network = surefoot.Policy(
-        torch.nn.Identity(), surefoot.Spaces(shape=(3,), n_actions=None, n_stack=2), stochastic=True
-    )
-    assert repr(network) == "<Policy policy: observations of shape (3,), 2 frames, continuous actions, stochastic>"

@@ -1,7 +1,6 @@
 """The paper's figures and tables from made-up numbers: all of them draw, say what they should, notice what is bad."""
 
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +10,8 @@ from studies import CURVE, Made, agents_of, made_up, returns_of, value, write_at
 from study import claims, documentation
 from study import serial as serial_games
 from study.__main__ import main
-from study.draw import MAKERS, chosen, draw, write_index
+from study.draw import MAKERS, draw, write_index
 from study.figures import pong
-from study.figures.training import attack_settings, attack_times, by_sigma
 from study.measure import Place, write_times
 from study.numbers import Study, budgets_of, fingerprint, open_study
 from study.paper import EVERY, TARGETS, UNITS, find_target
@@ -59,18 +57,6 @@ def test_there_is_a_maker_for_every_target_and_none_beside():
     assert [target.paper for target in FIGURES] == [f"Figure {number}" for number in range(1, 14)]
 
 
-@pytest.mark.parametrize("target", FIGURES, ids=lambda target: target.name)
-def test_every_axis_is_labelled(target, figures):
-    if target.name in {"framework", "environments"}:
-        return
-    shown = panels(figures[target.name])
-    assert shown
-    for axes in shown:
-        assert axes.get_xlabel(), axes.get_title()
-        assert axes.get_ylabel(), axes.get_title()
-        assert axes.get_title()
-
-
 @pytest.mark.parametrize(("name", "kinds"), [("framework", FILES[:2]), ("certificates", FILES), ("claims", FILES[2:])])
 def test_a_target_leaves_its_files(name, kinds, study, tmp_path):
     files = draw(study, find_target(name), EVERY[:1], tmp_path).files
@@ -89,29 +75,6 @@ def test_every_target_has_a_figure_or_a_table_with_rows(target, made):
     assert (table is not None and len(table.rows) > 0) or target.name in {"framework", "environments"}
 
 
-def test_bounds_are_lines_and_estimates_hollow_marks(figures):
-    axes = panels(figures["certificates"])[0]
-    thick = [line for line in axes.lines if line.get_linewidth() >= 2 and line.get_label().startswith("sigma")]
-    assert len(thick) == 2
-    assert len({line.get_linestyle() for line in thick} | {line.get_color() for line in thick}) >= 3
-    hollow = [line for line in axes.lines if line.get_marker() == "D"]
-    assert len(hollow) == 2
-    assert all(line.get_markerfacecolor() == "white" and list(line.get_xdata()) == [0] for line in hollow)
-
-
-def test_the_blind_floor_and_the_most_that_episodes_certify_are_drawn(figures):
-    axes = panels(figures["certificates"])[0]
-    level = TASKS["cartpole-5"].baseline.mean
-    assert [line for line in axes.lines if list(line.get_ydata()) == [level, level]]
-    assert len([line for line in axes.lines if line.get_color() == "0.62"]) == 2
-
-
-def test_attacks_have_error_bars(figures):
-    for name in ("attacks", "attacks-bare", "attacks-smoothed"):
-        for axes in panels(figures[name]):
-            assert [bar for bar in axes.containers if bar.has_yerr], (name, axes.get_title())
-
-
 def test_an_error_bar_is_one_standard_error_and_the_figure_says_so(figures, study):
     axes = panels(figures["attacks-bare"])[0]
     assert axes.get_title().startswith(UNITS["cartpole-5"].title)
@@ -120,27 +83,6 @@ def test_an_error_bar_is_one_standard_error_and_the_figure_says_so(figures, stud
     assert half[1:] == pytest.approx(study.attack(study.bare("cartpole-5"))["curve_sem"])
     said = " ".join(text.get_text() for text in figures["attacks-bare"].legends[0].get_texts())
     assert "± one standard error" in said
-
-
-def test_numbers_of_agents_are_listed_where_they_differ():
-    assert [by_sigma(counts) for counts in ([], [5, 5], [3, 1_000])] == ["", "5", "3, 1,000 (by sigma)"]
-
-
-def test_a_setting_that_a_training_lacks_is_what_it_does_without():
-    rows = [row for row in MAKERS["training-settings"](open_study(), ("pong-1r",))[1].rows if row[1] == "network"]
-    assert [row[2:] for row in rows] == [["CNN", "CNN"]]
-
-
-def test_the_settings_table_has_every_row_of_tables_1_and_2(study):
-    rows = MAKERS["training-settings"](study, EVERY)[1].rows
-    assert [row[2:] for row in rows if row[1] == "frames used"] == [
-        [f"{TASKS[task].spaces.n_stack}"] * 2 for task in EVERY
-    ]
-    assert [row[2] for row in rows if row[1] == "repeats"] == ["1", "1", "1", "1", "5", "not stated"]
-    assert {row[3] for row in rows if row[1] == "repeats"} == {"2"}  # of every agent
-    car = {row[1]: row[2:] for row in rows[[row[0] for row in rows].index(UNITS["mountain-car"].title) :]}
-    assert car["train frequency"] == ["1 per episode"] * 2
-    assert car["gradient steps"] == ["= episode length"] * 2
 
 
 @pytest.mark.parametrize("target", FIGURES, ids=lambda target: target.name)
@@ -221,20 +163,6 @@ def test_a_claim_that_holds_at_some_budgets_is_reproduced_in_part(tmp_path):
     assert documentation.marked(verdict).startswith("partly: yes")
 
 
-def test_the_settings_say_how_many_episodes_configurations_have(tmp_path):
-    study = made_up(tmp_path, Made(), ("cartpole-5",))
-    assert attack_settings(study, ["cartpole-5"]).rows[0][-1] == "100"
-    for path in (tmp_path / "attacks").glob("cartpole-5-s0.*-paper.json"):
-        write_json(path, {**read_json(path), "n_episodes": 64, "n_episodes_of_cells": [[64, 1000], [64, 256]]})
-    again = Study(study.folder, study.agents)
-    assert attack_settings(again, ["cartpole-5"]).rows[0][-1] == "100; smoothed 64 to 1,000"
-
-
-def test_attack_times_name_the_lambda_they_were_measured_with(tmp_path):
-    table = attack_times(made_up(tmp_path, Made(), ("cartpole-5",)), ["cartpole-5"])
-    assert table.rows[0][-1] == "B = 0.1 and 0.4; lambda 0 and 0.1; episodes 10; on 1 core"
-
-
 def test_episodes_that_all_ended_alike_leave_doubt():
     assert claims.doubt(0.0, 1_000, "pong-1r") == pytest.approx(0.003)
     assert claims.doubt(0.0, 2, "pong-1r") > 1
@@ -274,12 +202,6 @@ def test_what_is_not_measured_is_not_claimed(tmp_path):
     table = claims.claims(Study(tmp_path, ()), EVERY)
     assert {row[-1] for row in table.rows} == {claims.UNMEASURED}
     assert {row[2] for row in table.rows} == {UNITS[task].title for task in EVERY}
-
-
-def test_every_claim_says_where_it_stands_in_the_paper(study):
-    table = claims.claims(study, EVERY)
-    assert table.heads[1] == "place"
-    assert all(row[1].startswith(("Section", "appendix, ")) for row in table.rows)
 
 
 @pytest.mark.parametrize(
@@ -485,14 +407,6 @@ def test_a_lent_agent_shows_no_training_of_another_task(tmp_path):
     assert "agents trained on pong-1r" in texts(MAKERS["training"](alone, ("pong-full",))[0])
 
 
-def test_of_own_and_lent_candidates_only_the_own_are_trainings_of_the_task(tmp_path):
-    agent = agents_of(("pong-full",))[0]
-    own, other = agent.card["candidates"][:2]
-    card = {**agent.card, "candidates": [own, {**other, "trained_on": "pong-1r"}]}
-    found = Study(tmp_path, (replace(agent, card=card),)).trainings(replace(agent, card=card))
-    assert [one["seed"] for one in found] == [own["seed"]]
-
-
 def test_trainings_of_the_folder_replace_those_of_the_cards(tmp_path, monkeypatch):
     monkeypatch.setattr("study.numbers.shipped_agents", lambda: agents_of(("cartpole-1",)))
     (tmp_path / "training").mkdir()
@@ -507,14 +421,6 @@ def test_trainings_of_the_folder_replace_those_of_the_cards(tmp_path, monkeypatc
 
 
 # The command.
-
-
-def test_a_task_is_shown_alone():
-    targets, tasks = chosen("mountain-car")
-    assert tasks == ("mountain-car",)
-    assert {"certificates", "attack-times", "claims"} <= {target.name for target in targets}
-    assert not {"toy", "cartpole", "full-pong"} & {target.name for target in targets}
-    assert len(chosen("all")[0]) == len(TARGETS)
 
 
 def test_the_command_draws_from_a_folder_of_numbers(study, tmp_path, monkeypatch, capsys):
@@ -567,45 +473,3 @@ def test_a_page_escapes_what_it_shows(study, tmp_path):
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
-
-
-def test_marks_of_markdown_are_shown_as_such_by_no_other_format():
-    table = Table(["agent", "B = 0"], [["**Pong & more**", ""], ["`pong-s0`, `b`", "*1.5*"]])
-    assert "| **Pong & more** |" in table.markdown()
-    assert table.comma_separated() == 'agent,B = 0\nPong & more,\n"pong-s0, b",1.5\n'
-    page = table.html()
-    assert "<td><strong>Pong &amp; more</strong></td>" in page
-    assert '<td>pong-s0, b</td><td class="number"><em>1.5</em></td>' in page
-    assert "*" not in page
-    assert "`" not in page
-
-
-def outside(figure):
-    """Return the words of a figure that its edge cuts, those at the ticks left out."""
-    figure.draw_without_rendering()
-    renderer, room = figure.canvas.get_renderer(), figure.bbox.padded(1)
-    texts = [text for legend in figure.legends for text in legend.get_texts()]
-    for axes in figure.axes:
-        texts += [axes.title, axes.xaxis.label, axes.yaxis.label]
-        texts += axes.get_legend().get_texts() if axes.get_legend() else []
-    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts if text.get_text()]
-    return [words for words, box in boxes if not (room.contains(*box.min) and room.contains(*box.max))]
-
-
-def test_no_words_of_a_small_figure_are_cut(study):
-    """A page has figures of one task, in which a legend of two columns would not fit."""
-    for name in ("certificates", "attacks", "attacks-bare", "clean-test", "training"):
-        figure, _ = MAKERS[name](study, ("freeway",))
-        assert outside(figure) == [], name
-    figure.set_figwidth(1.5)
-    assert "the agent that was kept" in outside(figure)
-
-
-def test_a_figure_of_a_page_has_few_panels(study, tmp_path, monkeypatch):
-    assert documentation.MOST_PANELS == 4
-    monkeypatch.setattr("study.documentation.MOST_PANELS", 2)
-    call = (study, find_target("training"), "mountain-car", ("mountain-car",), tmp_path)
-    names = [name for _, name in documentation._figures(*call)]
-    assert names == ["training-mountain-car-1.svg", "training-mountain-car-2.svg"]
-    titles = [re.findall(r"<!-- (.*, sigma .*) -->", (tmp_path / name).read_text(encoding="utf-8")) for name in names]
-    assert titles == [["Mountain Car, sigma 0", "Mountain Car, sigma 0.2"], ["Mountain Car, sigma 0.4"]]

@@ -19,11 +19,10 @@ from surefoot.play.tasks import get_task
 from surefoot.train import dqn
 from surefoot.train.folder import TrainingCurve, TrainingFolder
 from surefoot.train.off_policy import train_off_policy
-from surefoot.train.presets import PAPER, settings_for
+from surefoot.train.presets import PAPER
 from trainings import run_training
 from zoo.training.atari import copy_weights
 from zoo.training.q_learning import (
-    FAST,
     ExploringEmulators,
     FastSettings,
     QLearner,
@@ -100,11 +99,6 @@ def test_stacks_hold_the_last_frames_of_their_episode(count):
     assert steps_of(drawn.successor).max() < POISON
 
 
-def test_successors_follow_after_the_steps():
-    drawn = filled(60, length=1_000, batch=500).draw()
-    assert torch.equal(steps_of(drawn.successor)[:, -1], steps_of(drawn.state)[:, -1] + 3)
-
-
 def test_rewards_are_summed_up_to_the_end_of_the_episode():
     buffer = filled(60, reward=lambda _, age: float(age), batch=3_000)
     drawn = buffer.draw()
@@ -160,15 +154,6 @@ def test_black_and_white_frames_come_out_with_all_their_noise(level):
     assert abs(float(through_bytes.mean())) > 50 * sigma / noise.numel() ** 0.5 or through_bytes.std() > 2 * sigma
 
 
-def test_noise_is_fresh_for_every_draw_and_shared_by_shared_frames():
-    buffer = filled(40, length=1_000, sigma=0.1, batch=30, rows=60)
-    first, second = buffer.draw(), buffer.draw()
-    assert not torch.equal(first.state, second.state)
-    # With three steps the newest frame of the state is the oldest of the successor.
-    assert torch.equal(first.state[:, 3], first.successor[:, 0])
-    assert not torch.equal(first.state[:, 3], first.successor[:, 1])
-
-
 # --- learning -------------------------------------------------------------------------------------------------------
 
 
@@ -200,20 +185,6 @@ def test_the_loss_is_double_q_learnings():
     assert not torch.equal(plain, following)
 
 
-def test_learning_lowers_the_loss_of_what_it_sees():
-    task = get_task("freeway")
-    learner = QLearner(task, 0.0, replace(TINY, learning_rate=1e-3, target_interval=10**6), CPU, seed=0)
-    drawn = batch()
-    learner.buffer.draw = lambda: drawn
-    before = float(learner.loss(drawn).detach())
-    for _ in range(15):
-        learner.learn(0.0)
-    assert float(learner.loss(drawn).detach()) < 0.5 * before
-    assert learner.updates == 15
-    online, average = (torch.cat([p.flatten() for p in net.parameters()]) for net in (learner.online, learner.average))
-    assert float((online - average).detach().abs().max()) > 0
-
-
 def test_what_to_do_is_learned_from_what_is_seen():
     """A bright picture wants action 2, a dark one action 0: buffer, noise, loss and optimiser together find it out."""
     settings = replace(TINY, batch_size=16, learning_rate=5e-4, slots=4)
@@ -230,42 +201,6 @@ def test_what_to_do_is_learned_from_what_is_seen():
     with torch.no_grad():
         assert learner.online(pictures).argmax(dim=1).tolist() == [0, 2]
         assert learner.online(pictures).max() < 1.5
-
-
-def test_the_target_follows_at_its_interval():
-    learner = QLearner(get_task("freeway"), 0.0, replace(TINY, target_interval=2), CPU, seed=0)
-    learner.buffer.draw = lambda: batch()
-    same = []
-    for _ in range(4):
-        learner.learn(0.0)
-        same.append(torch.equal(learner.online.linear[1].bias, learner.target.linear[1].bias))
-    assert same == [False, True, False, True]
-
-
-def test_the_learning_rate_falls_to_a_tenth():
-    learner = QLearner(get_task("freeway"), 0.0, TINY, CPU, seed=0)
-    learner.buffer.draw = lambda: batch()
-    rates = []
-    for fraction in (0.0, 0.5, 1.0):
-        learner.learn(fraction)
-        rates.append(float(learner.optimizer.param_groups[0]["lr"]) / TINY.learning_rate)
-    assert rates == pytest.approx([1.0, 0.55, 0.1])
-
-
-def test_exploration_falls_and_holds_its_actions():
-    rate = QLearningLoop(TINY, None, None).exploration
-    assert rate(0) == 1
-    assert rate(30) == pytest.approx(0.5015)
-    assert rate(10**6) == pytest.approx(TINY.exploration_final)
-    players = ExploringEmulators(get_task("freeway"), 0.1, replace(TINY, slots=1), CPU, 0, 0, 1)
-    players.steps_left, players.held_action = (torch.zeros(4_000, dtype=torch.int64) for _ in range(2))
-    greedy = torch.full((4_000,), 7)
-    first = players.explore(greedy, 0.3)
-    assert 0.2 < float((first != 7).float().mean()) < 0.4
-    still = players.steps_left > 0
-    assert torch.equal(players.explore(greedy, 0.0)[still], first[still])
-    assert 0.4 < float(still.sum() / (first != 7).sum()) < 0.6  # P(length >= 2) = 1/2
-    players.close()
 
 
 def test_players_and_buffer_agree_with_the_emulators():
@@ -354,31 +289,6 @@ def test_a_training_run_is_resumed_with_more_steps(trained):
     assert card["training"]["steps"] == 144
 
 
-def test_a_training_begins_with_the_weights_of_another_agent(trained, tmp_path):
-    """With a rate of almost nothing they stay what they were, and the card says whose they are."""
-    _, earlier, _ = trained
-    still = replace(TINY, learning_rate=1e-12)
-    options = {"device": "cpu", "processes": 1, "init_from": earlier}
-    policy = run_training(train_fast, get_task("pong-1r"), 0.2, still, tmp_path / "run", **options)
-    pairs = zip(policy.network.parameters(), earlier.network.parameters(), strict=True)
-    assert all(torch.allclose(one, other, rtol=1e-3, atol=1e-6) for one, other in pairs)
-    card = json.loads((tmp_path / "run" / "agent.json").read_text())
-    assert card["training"]["started_from"] == {"name": "pong-1r-s0.1", "sha256": earlier.sha256}
-    assert card["training"]["settings"]["exploration_initial"] == 0.05
-    longer = replace(still, total_steps=still.total_steps + 48)
-    run_training(train_fast, get_task("pong-1r"), 0.2, longer, tmp_path / "run", device="cpu", processes=1, resume=True)
-    again = json.loads((tmp_path / "run" / "agent.json").read_text())
-    assert again["training"]["started_from"] == card["training"]["started_from"]
-    assert again["training"]["settings"]["exploration_initial"] == 0.05
-
-
-def test_a_start_that_does_not_fit_is_refused(trained):
-    with pytest.raises(InputError, match=r"pong-1r-s0.1 does not have the layers of this training run"):
-        QLearner(get_task("freeway"), 0.1, TINY, CPU, 0).begin_with(trained[1])
-    with pytest.raises(InputError, match="does not have the layers"):
-        QLearner(get_task("pong-1r"), 0.1, TINY, CPU, 0).begin_with(zoo.load("cartpole-5-s0"))
-
-
 def test_every_second_emulator_may_play_another_task_of_the_game():
     one, full = get_task("pong-1r"), get_task("pong-full")
     settings = replace(TINY, slots=4, beside="pong-full")
@@ -387,45 +297,6 @@ def test_every_second_emulator_may_play_another_task_of_the_game():
     for other in ("freeway", "cartpole-5"):
         with pytest.raises(InputError, match=f"{other} is not a task of the same game as pong-1r"):
             games_of_emulators(one, replace(TINY, beside=other))
-
-
-def test_time_ends_a_training(tmp_path):
-    settings = replace(TINY, total_steps=10**6, validation_interval=10**6)
-    run_training(
-        train_fast, get_task("pong-1r"), 0.0, settings, tmp_path / "run", device="cpu", processes=1, time_limit=0.01
-    )
-    card = json.loads((tmp_path / "run" / "agent.json").read_text())
-    assert 0 < card["training"]["steps"] < 10**5
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"time_limit": 0.0}, "the time limit must be > 0 minutes, got 0.0"),
-        ({"resume": True}, "no checkpoint to resume from"),
-    ],
-)
-def test_bad_options_are_refused(tmp_path, options, match):
-    with pytest.raises(InputError, match=match):
-        run_training(train_fast, get_task("pong-1r"), 0.1, TINY, tmp_path / "run", device="cpu", **options)
-
-
-def test_a_folder_in_use_is_not_written_over(trained):
-    with pytest.raises(InputError, match="is not empty; give resume=True"):
-        run_training(train_fast, get_task("pong-1r"), 0.1, TINY, trained[0], device="cpu")
-
-
-def test_a_checkpoint_of_another_task_is_refused(trained):
-    with pytest.raises(InputError, match="another task or version"):
-        QLearner(get_task("freeway"), 0.1, TINY, CPU, 0).load_checkpoint(TrainingFolder(trained[0], resume=True))
-
-
-def test_only_atari_has_fast_settings(tmp_path):
-    assert set(FAST) == {"pong-1r", "pong-full", "freeway"}
-    with pytest.raises(InputError, match="has no settings for 'cartpole-5'"):
-        settings_for(FAST, "fast", "cartpole-5")
-    with pytest.raises(InputError, match="is for Atari tasks"):
-        run_training(train_fast, get_task("cartpole-5"), 0.1, TINY, tmp_path, device="cpu")
 
 
 # --- the paper's own training ---------------------------------------------------------------------------------------

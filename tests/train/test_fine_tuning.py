@@ -10,13 +10,10 @@ import torch
 from surefoot.agents import files as zoo
 from surefoot.agents.memory import FrameStack
 from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
-from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import CUT, ENDED
 from surefoot.play.tasks import get_task
-from surefoot.train.presets import settings_for
 from trainings import run_training
 from zoo.training.fine_tune import (
-    FINE_TUNE,
     FineTuneLearner,
     FineTuneLoop,
     FineTuneSettings,
@@ -187,14 +184,3 @@ def test_a_fine_tuned_agent_is_an_ordinary_one(tmp_path):
     longer = replace(TINY, total_steps=96)
     run_training(train_fine_tune, FREEWAY, 0.3, longer, out, **options, resume=True)
     assert json.loads((out / "agent.json").read_text())["training"]["updates"] == 6
-
-
-def test_what_cannot_be_tuned_is_refused(tmp_path):
-    pong = policy(4, "pong", task=get_task("pong-1r"))
-    with pytest.raises(InputError, match="pong is not a convolutional agent for freeway"):
-        run_training(
-            train_fine_tune, FREEWAY, 0.3, TINY, tmp_path / "run", teacher=pong, init_from=policy(3, "student")
-        )
-    with pytest.raises(InputError, match="'fine-tune' has no settings for 'cartpole-5', only for pong-1r"):
-        settings_for(FINE_TUNE, "fine-tune", "cartpole-5")
-    assert set(FINE_TUNE) == {"pong-1r", "pong-full", "freeway"}

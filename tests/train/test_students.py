@@ -9,13 +9,10 @@ import torch
 
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import CNN, NATURE, cnn_policy, fresh_arrays
-from surefoot.errors import InputError
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
-from surefoot.train.presets import settings_for
 from trainings import run_training
 from zoo.training.student import (
-    STUDENT,
     LabeledBuffer,
     StudentLearner,
     StudentLoop,
@@ -127,25 +124,6 @@ def test_labels_belong_to_the_newest_frame_of_their_stack():
         assert (stack[0] * 255).round().eq(value - back).all()
 
 
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_samples_are_the_frames_and_fresh_noise_in_either_precision(kind):
-    stream = Stream(np.random.SeedSequence(0), CPU)
-    buffer = LabeledBuffer(8, 2, (8, 8), 3, n_actions=2, sigma=0.2, batch_size=400, stream=stream)
-    buffer.dtype = kind
-    for step in range(8):
-        buffer.show(torch.full((2, 8, 8), 30 * step, dtype=torch.uint8), torch.tensor([step, 0]))
-        buffer.label(torch.full((2, 2), float(step)))
-    stacks, values = buffer.draw()
-    assert stacks.dtype == kind
-    noise = stacks[:, -1].float() - values[:, :1, None] * 30 / 255
-    assert float(noise.mean()) == pytest.approx(0, abs=0.006)
-    assert float(noise.std()) == pytest.approx(0.2, rel=0.02)
-    assert not torch.equal(stacks, buffer.draw()[0])
-    # The frame that begins an episode fills the stack with the noise it has, as it does when an agent plays.
-    filled = (stacks == stacks[:, -1:]).flatten(1).all(dim=1)
-    assert 150 < int(filled.sum()) < 250
-
-
 # --- who sees what --------------------------------------------------------------------------------------------------
 
 
@@ -191,21 +169,6 @@ def test_clean_frames_do_not_reach_the_students_actions():
     assert torch.equal(done[0][0], done[1][0])
     assert torch.equal(done[0][1], done[1][1])
     assert not torch.equal(done[0][2], done[1][2])
-
-
-def test_the_teacher_acts_in_fewer_and_fewer_emulators():
-    class_ = lessons(slots=16, demonstrations=0.5)
-    try:
-        stacks, values = torch.rand((16, 3, 84, 84)), torch.zeros((16, 3))
-        with torch.no_grad():
-            best = class_.learner.average(stacks)[:, :3].argmax(dim=1)
-        values[torch.arange(16), (best + 1) % 3] = 1.0  # never the student's best
-        taught = [class_.choose_actions(stacks, values, at)[::2] == (best[::2] + 1) % 3 for at in (0.0, 0.25, 0.5)]
-        assert [float(one.float().mean()) for one in taught] == [1.0, 0.5, 0.0]
-        assert [class_.exploration(0), class_.exploration(10**9)] == [1.0, 0.0]
-        assert torch.equal(class_.choose_actions(stacks, values, 1.0)[::2], best[::2])
-    finally:
-        class_.close()
 
 
 # --- a training -----------------------------------------------------------------------------------------------------
@@ -273,64 +236,3 @@ def test_a_training_of_a_student_resumes(trained):
     after = json.loads((out / "agent.json").read_text())["training"]
     assert (before["steps"], after["steps"]) == (96, 144)
     assert after["updates"] > before["updates"]
-
-
-def test_time_is_the_length_of_a_training(tmp_path):
-    settings = replace(TINY, total_steps=10**9, validation_interval=10**9)
-    run_training(
-        train_student,
-        get_task("freeway"),
-        0.3,
-        settings,
-        tmp_path / "run",
-        teacher=teacher("freeway"),
-        device="cpu",
-        time_limit=0.02,
-    )
-    assert json.loads((tmp_path / "run" / "agent.json").read_text())["training"]["steps"] < 10**5
-    class_ = lessons(total_steps=1_000)
-    try:
-        assert class_.fraction_done(250) == 0.25
-        class_.deadline = class_.began + 1e-9
-        assert class_.fraction_done(250) == 1.0
-    finally:
-        class_.close()
-
-
-def test_without_validations_the_last_agent_is_kept_and_written_as_training_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr("zoo.training.atari.SECONDS_BETWEEN_SAVES", 0.001)
-    settings, seen = replace(TINY, total_steps=24, learning_starts=0, validation_episodes=0), []
-
-    def look(steps, _, curve):
-        seen.append((steps, curve.best_step, zoo.load(str(tmp_path / "run")).sha256))
-
-    agent = run_training(
-        train_student,
-        get_task("freeway"),
-        0.3,
-        settings,
-        tmp_path / "run",
-        teacher=teacher("freeway"),
-        device="cpu",
-        progress=look,
-    )
-    assert {steps for steps, *_ in seen} >= {4, 8, 24}
-    assert all(steps == kept for steps, kept, _ in seen)
-    assert len({sha256 for *_, sha256 in seen}) > 2  # it has learned in between
-    assert seen[-1][-1] == agent.sha256
-    # No episode has ended: there is nothing to report, and nothing is made up.
-    training = json.loads((tmp_path / "run" / "agent.json").read_text())["training"]
-    assert "best_validation" not in training
-    assert training["best_step"] == 24
-
-
-def test_what_cannot_teach_is_refused(tmp_path):
-    with pytest.raises(InputError, match="teacher cannot teach freeway: it plays another game"):
-        run_training(
-            train_student, get_task("freeway"), 0.3, TINY, tmp_path / "run", teacher=teacher("pong-1r"), device="cpu"
-        )
-    with pytest.raises(InputError, match="teacher does not have the layers of this training run"):
-        StudentLearner(get_task("freeway"), 0.3, TINY, CPU, 0).begin_with(teacher("freeway"))
-    with pytest.raises(InputError, match="'student' has no settings for 'cartpole-5', only for pong-1r"):
-        settings_for(STUDENT, "student", "cartpole-5")
-    assert set(STUDENT) == {"pong-1r", "pong-full", "freeway"}
