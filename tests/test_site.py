@@ -147,9 +147,9 @@ def test_every_page_fits_its_screen_is_readable_in_both_themes_and_does_not_comp
     """Opened from a disk, without a network."""
     for page in shown_pages(site):
         assert opened(browser, page, width=390) == [], page.name
-        for width, dark in ((390, False), (1280, True), (1280, False), (1920, False)):
+        for width, dark in ((390, False), (1280, True)):
             shown_as(browser, width, dark)
-            assert browser.execute_script(FAULTS, width == 1280) == [], (page.name, width, dark)
+            assert browser.execute_script(FAULTS, True) == [], (page.name, width, dark)
 
 
 @NEEDS_MKDOCS

@@ -108,7 +108,7 @@ class Both:
         return {"name": "both"}
 
 
-def compared(agent="cartpole-5-s0.2", lambda_q=0.02, budget=0.5, views=8):
+def compared(agent="cartpole-5-s0.2", lambda_q=0.02, budget=0.5, views=5):
     both = Both(lambda_q, views)
     task = short_pole(views + 4, agent.rsplit("-", 1)[0])  # no more is compared
     noise = Noise.of(SIGMA)
@@ -118,7 +118,7 @@ def compared(agent="cartpole-5-s0.2", lambda_q=0.02, budget=0.5, views=8):
 
 @pytest.mark.parametrize(("agent", "lambda_q", "budget"), [("cartpole-5-s0.2", 0.02, 0.5), ("cartpole-1-s0.2", 0, 0.3)])
 def test_the_batched_attack_equals_the_reference_step_by_step(agent, lambda_q, budget):
-    both = compared(agent, lambda_q, budget, views=20)
+    both = compared(agent, lambda_q, budget, views=12)
     assert both.gap < 2e-5
     assert both.moves >= 6  # the comparison is about an attack that does something
 

@@ -49,7 +49,7 @@ def test_the_default_attack_halves_the_distance_to_the_open_loop_baseline(agent,
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("agent", ["mountain-car-s0", "pong-1r-s0", "freeway-s0"])
+@pytest.mark.parametrize("agent", ["mountain-car-s0", "pong-1r-s0"])
 def test_an_agent_that_is_hardly_hurt_is_warned_about(agent, tmp_path, capsys, monkeypatch):
     """A game of pong-full takes minutes; pong-1r is the same game."""
     monkeypatch.setattr(value_gaps, "QUANTILES", ())
@@ -73,12 +73,6 @@ def test_an_attack_that_saves_its_whole_budget_is_marked(tmp_path, capsys):
     assert "try method='adaptive', lambda 0, or larger budgets." in " ".join(printed.split())
     assert json.loads((tmp_path / "run" / "attack.json").read_text())["did_not_attack"] == [[True], [True]]
     assert "did not attack" in (tmp_path / "run" / "report.html").read_text()
-
-
-def test_the_papers_list_is_asked_for_by_name(tmp_path):
-    call = ["attack", "cartpole-5", "--lambda-q", "paper", "--episodes", "2", "--budgets", "0.2", "--workers", "1"]
-    assert cli.main([*call, "--quiet", "--out", str(tmp_path / "run")]) == 0
-    assert json.loads((tmp_path / "run" / "attack.json").read_text())["lambdas"] == [4, 6, 8, 10]
 
 
 def test_each_algorithm_has_its_own_lambda(capsys):

@@ -51,13 +51,6 @@ def test_an_attacked_round_of_pong(capsys, agent):
     assert 0 <= found["largest_budget_used"] <= 0.01
 
 
-def test_the_papers_gaps_are_asked_for_by_name(capsys, agent, monkeypatch):
-    seen = []
-    monkeypatch.setattr("surefoot.api.attack.attacked_run", lambda attack, *_, **__: seen.append(attack) or sys.exit(0))
-    assert called(capsys, "attack", "pong-full", "--agent", agent, "--lambda-q", "paper", "--quiet")[0] == 2
-    assert tuple(seen[0].lambdas) == (0.1, 0.3, 0.5, 0.9, 1.3, 1.7)
-
-
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [

@@ -50,7 +50,7 @@ def test_its_commands_prove_and_verify_and_fail_where_nothing_is_proved(tmp_path
     monkeypatch.chdir(tmp_path)
     assert main(["export", "cartpole-1-ppo-s0.2", "--out", "model.zip"]) == 0
     (job,) = CALLER["jobs"].values()
-    values = {**job["with"], "require": "100@0.1", "max-episodes": "1000", "options": "--workers 1 --max-steps 200"}
+    values = {**job["with"], "require": "100@0.1", "max-episodes": "500", "options": "--workers 1 --max-steps 200"}
     install, certify, verify = scripts(values)
     assert install == ["python", "-m", "pip", "install", job["with"]["surefoot"]]
     assert main(certify[1:]) == 0

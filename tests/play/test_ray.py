@@ -178,11 +178,10 @@ def test_planted_another_kind_of_processor_is_a_warning():
         assert check.compare_results(3, module.NodeResult("b" * 30, "Intel", "8")) == 7
 
 
-@pytest.mark.parametrize("what", ["source code", "agent"])
-def test_planted_other_software_or_another_agent_is_rejected_before_it_runs(workers, monkeypatch, what):
+def test_planted_other_software_or_another_agent_is_rejected_before_it_runs(workers, monkeypatch):
     real = module.identity_of
-    monkeypatch.setattr(module, "identity_of", lambda plan: {**real(plan), what: "0.0"})
-    with pytest.raises(InputError, match=rf"the Ray node .* another program \({what} .* there, 0\.0 here\); install"):
+    monkeypatch.setattr(module, "identity_of", lambda plan: {**real(plan), "agent": "0.0"})
+    with pytest.raises(InputError, match=r"the Ray node .* another program \(agent .* there, 0\.0 here\); install"):
         play(one_block(TOY), workers=workers)
 
 
@@ -333,8 +332,7 @@ def driven(address, folder, marks):
     return 0
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_a_driver_that_ends_leaves_no_process_and_resumes_to_the_same_bytes(nodes, tmp_path, sign):
+def test_a_driver_that_is_killed_leaves_no_process_and_resumes_to_the_same_bytes(nodes, tmp_path):
     run, marks = tmp_path / "run", tmp_path / "marks"
     marks.mkdir()
     call = [sys.executable, "-c", SCRIPT, nodes.address, str(run), str(marks)]
@@ -342,7 +340,7 @@ def test_a_driver_that_ends_leaves_no_process_and_resumes_to_the_same_bytes(node
     with subprocess.Popen(call, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as user:
         assert user.stdout is not None
         assert any(int(line) >= 4 for line in user.stdout)
-        user.send_signal(sign)
+        user.send_signal(signal.SIGKILL)
         assert user.wait(20) != 0
     busy = pids(marks)
     assert busy

@@ -5,10 +5,7 @@ rerunning the episodes shows it.
 """
 
 import json
-import resource
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +24,7 @@ from surefoot.files import read_json, read_npz, write_json, write_npz
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import TASKS, get_task
+from surefoot.play.tasks import get_task
 from surefoot.proof.bounds.bands import Band
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
@@ -138,7 +135,9 @@ def test_every_block_may_be_among_those_played_again(honest, monkeypatch):
     """Otherwise a forger of the others is never caught, whatever probability the verdict states."""
     monkeypatch.setattr("surefoot.verification.rerun.rerun_blocks", lambda *_: [])
     for count, seeds, choices in ((1, 20, 4), (2, 40, 6)):
-        assert len({tuple(verify(honest, blocks=count, seed=seed).replayed) for seed in range(seeds)}) == choices
+        assert (
+            len({tuple(verify(honest, blocks=count, seed=seed, fresh=0).replayed) for seed in range(seeds)}) == choices
+        )
 
 
 def test_the_command_says_it_in_words_and_in_json(honest, capsys):
@@ -158,19 +157,6 @@ def test_the_command_says_it_in_words_and_in_json(honest, capsys):
     assert (made["schema"], made["verified"], made["blocks"]) == (1, True, 4)
     assert {check["result"] for check in made["checks"]} == {"passed"}
     assert len(made["not_checked"]) == 4
-
-
-def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path, monkeypatch):
-    """All blocks, of the shipped size, in a fresh process; computing time, for others may use the same cores."""
-    monkeypatch.setitem(TASKS, "cartpole-1", replace(TASKS["cartpole-1"], blocks=TASKS["cartpole-5"].blocks))
-    plan = Plan(task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=1_000)
-    certified_run(plan, Query(budgets=plan.task.paper.budgets, method="paper"), tmp_path / "run", figure=False)
-    call = [sys.executable, "-m", "surefoot", "verify", str(tmp_path / "run")]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 20
 
 
 # --- careless tampering: one file is changed ------------------------------------------------------------------------

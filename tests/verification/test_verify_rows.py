@@ -35,7 +35,7 @@ def certified(agent, out, monkeypatch):
     with monkeypatch.context() as without:
         without.setattr(RowChecks, "is_due", lambda self: False)
         without.setattr(callables, "check_rows", lambda *_, **__: None)
-        options = ["--sigma", "0.4", "--episodes", "120", "--workers", "1", "--quiet", "--out", str(out)]
+        options = ["--sigma", "0.4", "--episodes", "60", "--workers", "1", "--quiet", "--out", str(out)]
         assert main(["certify", "cartpole-1", "--agent", str(agent), *options]) == 0
 
 
