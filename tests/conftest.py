@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 from needed import NEEDS
-from slow_tests import function_of, seconds_of_files, slow_functions
+from slow_tests import file_of, function_of, seconds_of_files, slow_names
 
 # The same examples every time: a failure is the code's, never the draw's.
 settings.register_profile("fixed", derandomize=True)
@@ -26,12 +26,12 @@ def pytest_collection_finish():
 
 def pytest_collection_modifyitems(items):
     """Mark the tests that ``make test-fast`` leaves out, and begin with the files that take longest."""
-    slow = slow_functions()
+    slow = slow_names()
     for item in items:
-        if function_of(item.nodeid) in slow:
+        if function_of(item.nodeid) in slow or file_of(item.nodeid) in slow:
             item.add_marker(pytest.mark.slow)
     seconds = seconds_of_files()
-    items.sort(key=lambda item: -seconds[function_of(item.nodeid).partition("::")[0]])
+    items.sort(key=lambda item: -seconds[file_of(item.nodeid)])
 
 
 missing = {package for package in NEEDS if find_spec(package) is None}

@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,16 @@ def killed(work: Callable[[], object], folder: Path, at: int) -> bool:
     return code != 0
 
 
+def fork() -> int:
+    """Fork, without the warning of Python 3.12 and newer: the test runner has a thread, which the child does not need."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        return os.fork()
+
+
 def forked(work: Callable[[], object]) -> int:
     """Do ``work()`` in a process that has imported everything already; return its number."""
-    child = os.fork()
+    child = fork()
     if child:
         return child
     try:

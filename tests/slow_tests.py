@@ -3,8 +3,9 @@
     python -m pytest -n 2 --dist loadfile -q --durations=0 > durations.log
     python tests/slow_tests.py durations.log       # writes tests/slow.txt
 
-A test is a function: the times of all its parameters and of what it sets up count together. ``make test`` begins with
-the files that take longest, so that no core waits for one of them at the end.
+A test is a function: the times of all its parameters count together. A file is left out as a whole where what its tests
+share takes long to set up: without the test that paid for it the next one would. ``make test`` begins with the files
+that take longest, so that no core waits for one of them at the end.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 LIST = Path(__file__).with_name("slow.txt")
 LONGEST = 0.4  # seconds
-_LINE = re.compile(r"\s*([\d.]+)s (?:call|setup|teardown)\s+tests/(\S+?::\w+)")
+_LINE = re.compile(r"\s*([\d.]+)s (call|setup|teardown)\s+tests/(\S+?::\w+)")
 
 
 def function_of(node: str) -> str:
@@ -24,29 +25,43 @@ def function_of(node: str) -> str:
     return node.split("[", maxsplit=1)[0].removeprefix("tests/")
 
 
-def slow_functions() -> dict[str, float]:
-    """Return the functions that are left out, with their seconds, if they were measured."""
+def file_of(node: str) -> str:
+    """Return the file of a test."""
+    return function_of(node).partition("::")[0]
+
+
+def slow_names() -> dict[str, float]:
+    """Return the functions and files that are left out, with their seconds, if they were measured."""
     found = {}
     for line in LIST.read_text().splitlines():
-        function, _, seconds = line.partition(" ")
-        found[function] = float(seconds or LONGEST)
+        name, _, seconds = line.partition(" ")
+        found[name] = float(seconds or LONGEST)
     return found
 
 
 def seconds_of_files() -> Counter[str]:
     """Return how long the slow tests of each file take together."""
     files: Counter[str] = Counter()
-    for function, seconds in slow_functions().items():
-        files[function.partition("::")[0]] += seconds  # type: ignore[assignment]
+    for name, seconds in slow_names().items():
+        files[file_of(name)] += seconds  # type: ignore[assignment]
     return files
 
 
 def measured(log: str) -> list[str]:
-    """Return a line for every function whose times in a log of pytest sum up to more than the longest that is kept."""
+    """Return a line for every function or file whose times in a log of pytest are longer than what is kept."""
     times: Counter[str] = Counter()
-    for seconds, function in _LINE.findall(log):
+    whole = set()
+    for seconds, phase, function in _LINE.findall(log):
+        if phase == "setup" and float(seconds) > LONGEST:
+            whole.add(file_of(function))
         times[function] += float(seconds)  # type: ignore[assignment]
-    return sorted(f"{name} {seconds:.1f}" for name, seconds in times.items() if seconds > LONGEST)
+    listed: Counter[str] = Counter()
+    for function, total in times.items():
+        if file_of(function) in whole:
+            listed[file_of(function)] += total
+        elif total > LONGEST:
+            listed[function] += total
+    return sorted(f"{name} {seconds:.1f}" for name, seconds in listed.items())
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ def reference():
     return module
 
 
+@NEEDS_TORCH
 def test_every_command_has_its_section_with_its_options():
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     section_of = re.compile(r"^## `(?:surefoot|python -m) ([\w-]+)`\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)

@@ -22,6 +22,7 @@ import onnx
 import pytest
 import torch
 
+import killing
 import mixing_agents
 from surefoot.agents import files as zoo
 from surefoot.agents.sb3.write import write_zip
@@ -53,7 +54,7 @@ def run(*arguments):
     files = [Path("stdout"), Path("stderr")]
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     began = time.monotonic()
-    child = os.fork()
+    child = killing.fork()
     if child == 0:
         signal.alarm(LONGEST)  # the default action ends the process, even where it waits
         for number, file in enumerate(files, start=1):
