@@ -38,7 +38,7 @@ def killed(work: Callable[[], object], folder: Path, at: int) -> bool:
 
 
 def fork() -> int:
-    """Fork, without the warning of Python 3.12 and newer: the test runner has a thread, which the child does not need."""
+    """Fork, without the warning of Python 3.12 and newer about the thread of the test runner."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
         return os.fork()
