@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.stats import chi2, kstest, norm
 
 from surefoot.agents import resolve as resolving
 from surefoot.agents import smoothed as module
@@ -24,11 +23,11 @@ from surefoot.agents.resolve import as_policy
 from surefoot.agents.sb3.write import write_zip
 from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth, system_normal
 from surefoot.errors import InputError
+from toys import not_normal
 
 torch.set_num_threads(1)
 # Most tests look at what is shown, not at the noise.
 pytestmark = pytest.mark.filterwarnings("ignore:sigma is 0:surefoot.PredictableNoiseWarning")
-ALARM = 1e-6  # chance of a false alarm of each statistical test, were its seed not fixed
 
 
 class Watching(torch.nn.Module):
@@ -70,12 +69,7 @@ def mlp_policy(frames=2, shape=(4,), choices=2):
 
 
 def looks_normal(draws, sigma=1.0):
-    """Whether mean, spread and shape pass at level ALARM (a third each)."""
-    draws = np.asarray(draws, dtype=np.float64).ravel() / sigma
-    size, level = draws.size, ALARM / 3
-    mean = abs(draws.mean()) * np.sqrt(size) < norm.isf(level / 2)
-    low, high = chi2.ppf([level / 2, 1 - level / 2], size)
-    return mean and low < (draws**2).sum() < high and kstest(draws, "norm").pvalue > level
+    return not not_normal(draws, sigma)
 
 
 # --- the noise ---

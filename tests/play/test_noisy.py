@@ -5,12 +5,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import FrameStackObservation
-from scipy.stats import chi2, kstest, norm
 
 from surefoot.errors import InputError
 from surefoot.play.envs.noisy import NoisyObservation
-
-ALARM = 1e-6  # chance of a false alarm of each statistical test, were its seed not fixed
+from toys import not_normal
 
 
 class Still(gymnasium.Env):
@@ -34,12 +32,7 @@ def floats(side=4, value=0.0):
 
 
 def looks_normal(draws, sigma=1.0):
-    """Whether mean, spread and shape pass at level ALARM (a third each)."""
-    draws = np.asarray(draws, dtype=np.float64).ravel() / sigma
-    size, level = draws.size, ALARM / 3
-    mean = abs(draws.mean()) * np.sqrt(size) < norm.isf(level / 2)
-    low, high = chi2.ppf([level / 2, 1 - level / 2], size)
-    return mean and low < (draws**2).sum() < high and kstest(draws, "norm").pvalue > level
+    return not not_normal(draws, sigma)
 
 
 def test_noise_of_the_wrapper_is_normal():
