@@ -26,7 +26,7 @@ def test_a_recurrent_agent_from_certificate_to_export(tmp_path, monkeypatch, cap
         "--sigma",
         0.2,
         "--episodes",
-        60,
+        200,
         "--seed",
         0,
         "--out",
