@@ -147,8 +147,8 @@ def test_quiet_and_attacked_tapes_begin_alike_and_are_of_the_plans_they_are_name
     assert taped_episode.record_replay(plan, attacked_plan(plan, 0.6), tmp_path) is None
     header, arrays = read_npz(tmp_path / "replay.npz", "replay")
     assert np.array_equal(arrays["quiet_clean"][0], arrays["attacked_clean"][0])
-    assert not arrays["quiet_spent"].any()
-    assert 0 < arrays["attacked_spent"].max() <= 0.6
+    assert not arrays["quiet_budget_used"].any()
+    assert 0 < arrays["attacked_budget_used"].max() <= 0.6
     assert (header["budget"], header["seed"], header["sigma"], header["max_steps"]) == (0.6, 9, 0.2, 30)
     noise = arrays["quiet_seen"] - arrays["quiet_clean"]
     assert 0.05 < noise.std() < 0.8

@@ -36,7 +36,7 @@ def test_a_recurrent_agent_from_certificate_to_export(tmp_path, monkeypatch, cap
     )
     with np.load(run / "replay.npz") as tape:  # one episode without and one under attack
         assert len(tape["quiet_seen"]) > 1
-        assert tape["attacked_spent"].max() > 0
+        assert tape["attacked_budget_used"].max() > 0
     verdict = verify(run, agent=str(agent), blocks=None)
     assert verdict.verified
     assert any("bit for bit" in check.detail for check in verdict.checks)

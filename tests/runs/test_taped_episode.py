@@ -92,11 +92,11 @@ def test_the_attacked_episode_begins_alike_and_keeps_its_budget(tmp_path):
     assert np.array_equal(arrays["attacked_clean"][0], arrays["quiet_clean"][0])
     assert facts["budget"] == 0.4
     assert facts["attacker"]["name"] == "paper"
-    assert 0 < arrays["attacked_spent"].max() <= 0.4
-    assert (np.diff(arrays["attacked_spent"]) >= 0).all()
+    assert 0 < arrays["attacked_budget_used"].max() <= 0.4
+    assert (np.diff(arrays["attacked_budget_used"]) >= 0).all()
     # The noise is that of the quiet episode, so what differs at the first step is the offset, already on the ledger.
     first = arrays["attacked_seen"][:1] - arrays["quiet_seen"][:1]
-    assert row_norms(torch.from_numpy(first)).item() == pytest.approx(arrays["attacked_spent"][0], abs=1e-6)
+    assert row_norms(torch.from_numpy(first)).item() == pytest.approx(arrays["attacked_budget_used"][0], abs=1e-6)
 
 
 def test_a_budget_of_zero_is_no_attack():
@@ -141,7 +141,7 @@ def test_pictures_are_kept_as_pictures(tmp_path, falling):
     spread = (arrays["quiet_seen"].astype(float) - arrays["quiet_clean"])[:, :, :40].std() / 255
     assert spread == pytest.approx(0.05, rel=0.1)
     assert facts["attacker"]["name"] == "composed"  # gradients of a plain function there are none
-    assert arrays["attacked_spent"][-1] == pytest.approx(0.1 * (20 / 50) ** 0.5, rel=1e-4)
+    assert arrays["attacked_budget_used"][-1] == pytest.approx(0.1 * (20 / 50) ** 0.5, rel=1e-4)
 
 
 @pytest.mark.parametrize(("pictures", "most"), [(True, "MOST_PICTURES"), (False, "MOST_REPLAY_STEPS")])
