@@ -23,7 +23,7 @@ _PUBLIC = {
     "Certificate": "surefoot.proof.certificate.Certificate",
     "CertifiedEvalCallback": "surefoot.train.certified_eval.CertifiedEvalCallback",
     "CertifiedRun": "surefoot.api.returns.CertifiedRun",
-    "ComparedRun": "surefoot.api.compare.ComparedRun",
+    "Comparison": "surefoot.proof.comparison.Comparison",
     "EpisodeCertificate": "surefoot.proof.episode_budget.EpisodeCertificate",
     "Episodes": "surefoot.episodes.Episodes",
     "InputError": "surefoot.errors.InputError",
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from surefoot.api.attack import AttackCurve as AttackCurve
     from surefoot.api.attack import attack as attack
     from surefoot.api.certify import certify_run as certify_run
-    from surefoot.api.compare import ComparedRun as ComparedRun
     from surefoot.api.compare import compare as compare
     from surefoot.api.plan import TunedRuns as TunedRuns
     from surefoot.api.plan import plan as plan
@@ -79,6 +78,7 @@ if TYPE_CHECKING:
     from surefoot.play.tasks import get_task as get_task
     from surefoot.proof.certificate import Bounds as Bounds
     from surefoot.proof.certificate import Certificate as Certificate
+    from surefoot.proof.comparison import Comparison as Comparison
     from surefoot.proof.episode_budget import EpisodeCertificate as EpisodeCertificate
     from surefoot.proof.query import Query as Query
     from surefoot.proof.query import certify as certify

@@ -1,7 +1,9 @@
-"""``surefoot compare``: the claim, its exit code, what is written, and a run that resumes."""
+"""``surefoot compare``: the table, gates and exit codes, files of others, what is written, a run that resumes."""
 
+import csv
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
-from surefoot.proof.comparison import ComparisonMonitor
+from surefoot.proof.comparison import Comparer, Gate, Question
 from surefoot.runs.compared import compared_run
 from toys import constant, geometric, pay_steps, toy_task
 
@@ -24,52 +26,114 @@ def _own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def compare(*words):
-    return main(["compare", *map(str, words), "--workers", "1", "--out", "run"])
+def compare(*words, out="run"):
+    place = ["--out", out] if out else []
+    return main(["compare", *map(str, words), "--workers", "1", *place])
 
 
-def test_a_better_agent_is_proved_better_and_the_other_way_round_is_not(capsys):
-    assert compare(GOOD, BAD, "--budget", 0.2) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith(f"With 95% confidence, A ({GOOD}, sigma 0.2) is better than B ({BAD}, sigma 0.8) under the")
+def test_two_agents_are_run_on_the_same_episodes_and_everything_is_written(capsys):
+    assert compare(GOOD, BAD, "--budgets", 0.2, "--episodes", 300) == 0
+    said = capsys.readouterr().out
+    assert " ".join(said.split()).startswith("A is better: with 95% confidence the mean return of A (cartpole-1-ppo")
+    assert "paired: both ran the same 300 episodes" in said
     made = json.loads(Path("run/comparison.json").read_text())
     a, b = (Episodes.load(f"run/{side}/episodes.npz") for side in "AB")
-    assert made["proved"] is True
-    assert made["n_episodes"] == [len(a), len(b)] == [500, 500]
-    monitor = ComparisonMonitor(budget=0.2, sigma=0.2, confidence=0.95, limits=(0.0, 200.0))
-    again = monitor.result(a.returns, b.returns, "proved")
-    assert (made["lower"], made["upper"]) == (again.lower, again.upper)
-    assert a.returns.mean() > made["lower"] > made["upper"] > b.returns.mean()
-    assert compare(BAD, GOOD, "--budget", 0.2, "--json") == 2
-    assert "another setup" in capsys.readouterr().err
-    assert main(["compare", BAD, GOOD, "--budget", "0.2", "--workers", "1", "--episodes", "500", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["proved"] is False
+    again = Comparer(Question(budgets=(0.2,)), a, b).answer(a, b)
+    assert (made["low"], made["high"]) == (again.interval.low, again.interval.high)
+    assert made["attacked"][0]["lower"] == again.attacked[0].lower
+    assert a.metadata["seed"] == b.metadata["seed"]
+    rows = list(csv.DictReader(Path("run/episodes.csv").read_text().splitlines()))
+    assert [float(row["return_b"]) for row in rows] == b.returns.tolist()
+    assert main(["verify", "run", "--blocks", "0"]) == 4
+    assert "bounds" in capsys.readouterr().out
+    Path("run/report.html").unlink()
+    assert main(["report", "run"]) == 0
+    capsys.readouterr()
+    page = Path("run/report.html").read_text()
+    assert "A is better" in page
+    assert "<script>" not in page
+    # The episodes of finished runs are compared without running them again, and say the same.
+    assert compare("run/A", "run/B", "--json", out=None) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["low"] == Comparer(Question(), a, b).answer(a, b).interval.low
+
+
+@pytest.mark.parametrize(
+    ("gate", "code"),
+    [
+        (("--better-than", BAD), 0),
+        (("--no-worse-than", BAD, "--margin", 5), 0),
+        (("--better-than", GOOD), 1),
+        (("--no-worse-than", GOOD, "--margin", 10), 0),
+    ],
+)
+def test_gates_pass_or_fail_by_what_is_proved(gate, code, capsys):
+    assert compare(GOOD, *gate, "--episodes", 120) == code
+    said = capsys.readouterr().out
+    assert ("NOT passed: " in said) == (code == 1)
+    assert "assed: A is " in said
+
+
+def unfinished(folder):
+    """Write a run directory that was killed."""
+    Path(folder).mkdir()
+    Path(folder, "setup.json").write_text("{}")
+
+
+def record(folder, returns=(1.0, 2.0), **metadata):
+    episodes = Episodes.from_returns(returns, sigma=0.1, floor=0, ceiling=10, **metadata)
+    episodes.save(Path(folder) / "episodes.npz")
+
+
+def test_runs_that_are_missing_unfinished_or_of_another_setup_never_pass(capsys):
+    unfinished("killed")
+    record("one", task="t")
+    record("other", task="u")
+    record("stopped", task="t", planned=5)
+    for wrong, said in (
+        ("killed", "was not finished"),
+        ("no-such-run", "an agent and episodes"),
+        ("other", "task t and u"),
+        ("stopped", "2 of 5 planned"),
+    ):
+        for gate in (("--better-than", wrong), ("--no-worse-than", wrong, "--margin", 1000)):
+            assert compare("one", *gate, out=None) == 2
+            assert said in capsys.readouterr().err
 
 
 def test_an_undefended_agent_under_attack_is_an_agent_to_compare_with(capsys):
-    attacked = ("--sigma-b", 0, "--attack", "random", "--budget", 0.1, "--episodes", 500)
-    assert (
-        compare(GOOD, BAD, *attacked) == 1
-    )  # this one is perfect without noise, and random perturbations change nothing
-    assert "that of B is at most 200.00 under the attack tried, and so" in " ".join(capsys.readouterr().out.split())
-    record = Episodes.load("run/B/episodes.npz")
-    assert record.attacked
-    assert record.sigma == 0
-    assert record.budget_used.max() <= 0.1
+    attacked = ("--sigma-b", 0, "--attack", "random", "--budgets", "0.1,0.2", "--episodes", 120)
+    assert compare(GOOD, BAD, *attacked) == 0
+    assert "B at most 200.00 under the attack" in " ".join(capsys.readouterr().out.split())
+    attacked_b = Episodes.load("run/B-attacked/episodes.npz")
+    assert attacked_b.attacked
+    assert attacked_b.sigma == 0
+    # Within the smallest budget, so that it is one of the attacks with each.
+    assert attacked_b.budget_used.max() <= 0.1
+    assert not Episodes.load("run/B/episodes.npz").attacked
 
 
 @pytest.mark.parametrize(
     ("words", "match"),
     [
-        ((GOOD, BAD), "--budget"),
-        ((GOOD, "no-such-agent", "--budget", 0.2), "unknown agent"),
-        ((GOOD, BAD, "--budget", 0.2, "--sigma", 0), "A must have noise"),
-        ((GOOD, BAD, "--budget", -1), "a budget must be"),
-        ((GOOD, BAD, "--budget", 0.2, "--attack", "rndom"), "did you mean random"),
-        (("mountain-car-s0.2", GOOD, "--budget", 0.2), "the agent"),
+        ((GOOD,), "compare needs two agents"),
+        ((GOOD, "no-such-agent"), "unknown agent"),
+        ((GOOD, BAD, "--budgets", 0.2, "--sigma", 0), "A must have noise"),
+        ((GOOD, BAD, "--budgets", 0.2, "--attack", "rndom"), "did you mean random"),
+        ((GOOD, BAD, "--attack", "random"), "--attack needs --budgets"),
+        (("mountain-car-s0.2", GOOD), "the agent"),
+        ((GOOD, BAD, "--margin", 5), "--no-worse-than B needs --margin"),
+        ((GOOD, "--no-worse-than", BAD), "--no-worse-than B needs --margin"),
+        ((GOOD, "--no-worse-than", BAD, "--margin", -1), "margin must be"),
+        ((GOOD, BAD, "--episodes", 10, "--max-episodes", 10), "--episodes cannot be combined with --max-episodes"),
+        ((GOOD, "--runs", "a*", "b*"), "--runs compares two algorithms"),
+        (("--runs", "a*", "b*"), "a* matches 1 training runs"),
+        ((GOOD, "episodes.npz"), "an agent and episodes"),
     ],
 )
 def test_wrong_calls_are_one_line(words, match, capsys):
+    Path("a.csv").write_text("return\n1\n2\n")
+    record(Path())
     assert compare(*words) == 2
     said = capsys.readouterr().err
     assert match in said
@@ -79,9 +143,9 @@ def test_wrong_calls_are_one_line(words, match, capsys):
 def test_episodes_of_an_agent_without_a_hash_are_not_taken_for_those_of_another(tmp_path, monkeypatch, capsys):
     """Planted: between two calls the function becomes another one."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    call = (GOOD, "compared_agents:act", "cartpole-1", "--budget", 0.2, "--episodes", 40)
+    call = (GOOD, "compared_agents:act", "cartpole-1", "--episodes", 40)
     (tmp_path / "compared_agents.py").write_text("def act(seen):\n    return 0\n")
-    assert compare(*call) == 1
+    assert compare(*call) == 0
     monkeypatch.delitem(sys.modules, "compared_agents")
     (tmp_path / "compared_agents.py").write_text("def act(seen):\n    return int(seen[2] > 0)\n")
     capsys.readouterr()
@@ -89,36 +153,96 @@ def test_episodes_of_an_agent_without_a_hash_are_not_taken_for_those_of_another(
     assert "run/B may hold episodes of another act: agents that are code have no hash" in capsys.readouterr().err
 
 
+FILES = {
+    "seeds.csv": "seed,success\n1,true\n2,false\n3,true\n4,true\n",
+    "other.csv": "seed,success\n4,false\n3,true\n2,false\n1,true\n9,true\n",
+    "old.json": json.dumps({"per_episode": [{"episode_ix": i, "success": i < 3, "seed": i + 1} for i in range(4)]}),
+    "new.json": json.dumps({"per_task": [{"task_id": 0, "metrics": {"successes": [True, False, True]}}]}),
+    "twice.csv": "seed,return\n1,0.5\n1,0.6\n",
+    "tasks.json": json.dumps({"per_task": [{"metrics": {}}, {"metrics": {}}]}),
+    "word.csv": "seed,return\none,0.5\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "pairing", "n"),
+    [
+        ("seeds.csv", "other.csv", "seeds", 4),
+        ("seeds.csv", "old.json", "seeds", 4),
+        ("seeds.csv", "new.json", "unknown", 3),
+    ],
+)
+def test_files_of_others_are_paired_by_their_seeds(a, b, pairing, n, capsys):
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    assert compare(a, b, "--json", out=None) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["pairing"], made["n_pairs"], made["ceiling"]) == (pairing, n, 1.0)
+    assert -1 <= made["low"] <= made["high"] <= 1
+    if b == "other.csv":
+        assert made["changes"]["largest"] == [[4, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("file", "match"),
+    [
+        ("twice.csv", "two episodes of the seed 1: they are not independent"),
+        ("tasks.json", "episodes of 2 tasks"),
+        ("word.csv", "a whole number as the seed"),
+    ],
+)
+def test_what_is_not_independent_is_refused(file, match, capsys):
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    assert compare("seeds.csv", file, "--floor", 0, "--ceiling", 1, out=None) == 2
+    assert match in capsys.readouterr().err
+
+
+def test_algorithms_are_compared_by_their_training_runs(capsys):
+    for algorithm, mean in (("a", 9.0), ("b", 5.0)):
+        for seed in range(4):
+            Path(f"{algorithm}{seed}.txt").write_text("\n".join(str(mean + seed / 10 + i / 100) for i in range(5)))
+    assert compare("--runs", "a*.txt", "b*.txt", out=None) == 0
+    said = capsys.readouterr().out
+    assert "A minus B: 4 (" in said
+    assert "4 runs" in said
+    assert "With fewer than 10 runs" in said
+    assert "nothing is proved" in said
+
+
 def plan(chance, n_episodes=20_000):
     task = toy_task(geometric(chance, 10), pay_steps, floor=0.0, ceiling=10.0, n_envs=100, episodes_per_env=1)
+    task = replace(task, paper=replace(task.paper, method="dkw"))
     return Plan(task=task, policy=constant(), noise=Noise.of(0.5), n_episodes=n_episodes)
 
 
-def contest():
-    return ComparisonMonitor(budget=0.25, sigma=0.5, confidence=0.9, limits=(0.0, 10.0))
+def both(n_episodes=20_000):
+    return {"A": plan(0.1, n_episodes), "B": plan(0.3, n_episodes)}
+
+
+ASKED = Question(confidence=0.9, budgets=(0.25,), gate=Gate(None))
 
 
 def test_workers_and_interruptions_change_nothing():
-    whole = compared_run(plan(0.1), plan(0.3), contest(), Path("whole"))
+    whole = compared_run(both(), ASKED, Path("whole"), anytime=True)
     assert whole.stopped == "proved"
-    assert whole.proved
+    assert whole.passed
 
     def stop(done, of, note):
         if done >= 400:
             raise KeyboardInterrupt
 
-    first = compared_run(plan(0.1), plan(0.3), contest(), Path("pieces"), progress=stop)
+    first = compared_run(both(), ASKED, Path("pieces"), anytime=True, progress=stop)
     assert (first.stopped, first.n_episodes) == ("stopped by hand", (200, 200))
-    assert compared_run(plan(0.1), plan(0.3), contest(), Path("pieces"), workers=2) == whole
+    again = compared_run(both(), ASKED, Path("pieces"), anytime=True, workers=2)
+    assert again.to_json() == whole.to_json()
     returns = [Episodes.load(f"{name}/A/episodes.npz").returns for name in ("whole", "pieces")]
     assert np.array_equal(*returns)
 
 
-def test_another_claim_is_not_made_about_returns_that_were_seen():
-    """Budget and confidence are fixed before the first episode; chosen later, they would be chosen by the returns."""
-    few = [plan(chance, n_episodes=200) for chance in (0.1, 0.3)]
-    compared_run(*few, contest(), Path("claimed"))
-    for changed in ({"budget": 0.2}, {"confidence": 0.8}):
-        other = ComparisonMonitor(**{"budget": 0.25, "sigma": 0.5, "confidence": 0.9, "limits": (0.0, 10.0), **changed})
+def test_another_question_is_not_asked_of_returns_that_were_seen():
+    """Budgets, gate and confidence are fixed before the first episode; chosen later, returns would choose them."""
+    compared_run(both(200), ASKED, Path("asked"), anytime=True)
+    for changed in ({"budgets": (0.2,)}, {"confidence": 0.8}, {"gate": None}):
         with pytest.raises(InputError, match="another setup"):
-            compared_run(*few, other, Path("claimed"))
+            compared_run(both(200), Question(**{**vars(ASKED), **changed}), Path("asked"), anytime=True)

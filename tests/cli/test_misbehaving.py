@@ -82,7 +82,7 @@ def test_other_commands(capsys, kind):
     for call in (
         ("attack", *env, *AGENT, "--budgets", 0.1, "--method", "random", "--episodes", 4),
         ("plan", *env[:2], *env[4:], *AGENT, "--sigmas", 0.1, "--require", "0.5@0.1", "--pilot-episodes", 4),
-        ("compare", AGENT[1], AGENT[1], *env, "--budget", 0.1, "--episodes", 40),
+        ("compare", AGENT[1], AGENT[1], *env, "--episodes", 40),
         ("baseline", *env[:2], *env[4:-1], "--episodes", 4),
     ):
         fails(capsys, ENDS[kind], *call, "--workers", 1)

@@ -41,7 +41,7 @@ DOORS = {
     "plan": "surefoot.api.plan.play",
     "tune": "surefoot.api.plan.play",
     "tune --all-sigmas": "surefoot.api.plan.certified_run",
-    "compare": "surefoot.api.compare.compared_run",
+    "compare": "surefoot.api.compared_agents.compared_run",
     "baseline": "surefoot.play.baseline.find_baseline",
     "verify": "surefoot.verification.verify.verify",
 }
@@ -238,40 +238,49 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
         },
     ),
     # Two agents.
-    ("compare", "--sigma 0.3 --budget 0.2", {"given.0.noise": Noise.of(0.3), "given.1.noise": Noise.of(0.3)}),
+    ("compare", "--sigma 0.3", {"given.0.A.noise": Noise.of(0.3), "given.0.B.noise": Noise.of(0.3)}),
     (
         "compare",
-        "--sigma 0.3 --sigma-b 0 --budget 0.2 --confidence 0.9",
+        "--sigma 0.3 --sigma-b 0 --budgets 0.2 --confidence 0.9",
         {
-            "given.0.noise": Noise.of(0.3),
-            "given.1.noise": Noise.of(0.0),
-            "given.2.budget": 0.2,
-            "given.2.scaled_budget": 0.2 / 0.3,  # by A's noise
-            "given.2.confidence": 0.9,
-            "given.2.floor": 0.0,
-            "given.2.ceiling": 200.0,
+            "given.0.A.noise": Noise.of(0.3),
+            "given.0.B.noise": Noise.of(0.0),
+            "given.1.budgets": (0.2,),
+            "given.1.confidence": 0.9,
+            "given.1.gate": None,
+            "named.anytime": False,
         },
     ),
-    ("compare", "--sigma 0.3 --budget 0.2 --seed 5", {"given.0.seed": 5, "given.1.seed": 5}),
-    ("compare", "--sigma 0.3 --budget 0.2 --episodes 7", {"given.0.n_episodes": 7, "given.1.n_episodes": 7}),
+    ("compare", "--sigma 0.3 --seed 5", {"given.0.A.seed": 5, "given.0.B.seed": 5}),
+    ("compare", "--sigma 0.3 --episodes 7", {"given.0.A.n_episodes": 7, "given.0.B.n_episodes": 7}),
+    ("compare", "--sigma 0.3 --max-episodes 7", {"given.0.A.n_episodes": 7, "named.anytime": True}),
     (
         "compare",
-        "--sigma 0.3 --budget 0.2 --attack random --out there --workers 3 --device cpu",
+        "--sigma 0.3 --budgets 0.2 --attack random --out there --workers 3 --device cpu",
         {
-            "given.0.attacker": None,
-            "given.1.budget": 0.2,
-            "given.1.purpose": (Purpose.ATTACK,),
-            "given.3": Path("there"),
+            "given.0.A.attacker": None,
+            "given.0.B.attacker": None,
+            "given.0.B-attacked.budget": 0.2,
+            "given.0.B-attacked.purpose": (Purpose.ATTACK,),
+            "given.2": Path("there"),
             "named.workers.n": 3,
         },
     ),
-    ("compare", "--sigma 0.3 --budget 0.2 --allow-pickle", {"agents.0.1": {"allow_pickle": True}}),
-    ("compare", "--sigma 0.3 --budget 0.2", {"agents.0.0": "A", "agents.1.0": "B"}),
+    (
+        "compare",
+        "--sigma 0.3 --allow-pickle --vecnormalize a.pkl --vecnormalize-b none",
+        {
+            "agents.0.1": {"allow_pickle": True, "vecnormalize": "a.pkl"},
+            "agents.1.1": {"allow_pickle": True, "vecnormalize": "none"},
+        },
+    ),
+    ("compare", "--sigma 0.3", {"agents.0.0": "A", "agents.1.0": "B"}),
     # The rest.
     ("baseline", "--episodes 7", {"named.measure": 7, "given.0": get_task("cartpole-1")}),
     ("baseline", "--seed 5", {"named.seed": 5}),
     ("baseline", "--workers 3", {"named.workers.n": 3}),
     ("verify", "--agent x", {"named.agent": "x", "given.0": Path("DIR")}),
+    ("verify", "--agent-b y", {"named.agent_b": "y"}),
     ("verify", "--blocks 3", {"named.blocks": 3}),
     ("verify", "--blocks all", {"named.blocks": None}),
     ("verify", "--seed 5", {"named.seed": 5}),
@@ -334,9 +343,16 @@ def test_what_is_declared_about_an_agent_arrives(asked, command, words):
 
 @pytest.mark.parametrize("door", ["certify", "attack", "compare", "baseline"])
 def test_the_command_line_is_written_down(asked, door):
-    more = {"compare": "--sigma 0.3 --budget 0.2", "attack": "--method random"}.get(door, "")
+    more = {"compare": "--sigma 0.3", "attack": "--method random"}.get(door, "")
     words = f"{TASKS.get(door, 'cartpole-1')} {more}".strip()
     assert asked(door, words).named["command"] == f"surefoot {door} {words} --quiet"
+
+
+@pytest.mark.parametrize(("gate", "margin"), [("--better-than B", None), ("--no-worse-than B --margin 5", 5.0)])
+def test_gates_name_the_agent_to_compare_with(asked, gate, margin):
+    made = asked("compare", f"A cartpole-1 --sigma 0.3 {gate}")
+    assert [agent for agent, _ in made.agents] == ["A", "B"]
+    assert made.given[1].gate.margin == margin
 
 
 def test_weights_of_the_norm_are_those_given(asked):
@@ -360,8 +376,8 @@ def test_a_cluster_has_processors_of_its_own(monkeypatch, asked):
     monkeypatch.setattr("surefoot.play.ray_cluster.ray_cluster", lambda address: nullcontext(address))
     made = asked("certify", "cartpole-1 --ray host:1")
     assert (made.plan.device, made.named["workers"]) == ("cpu", "host:1")
-    made = asked("compare", "A B cartpole-1 --sigma 0.3 --budget 0.2 --ray host:1")
-    assert (made.given[0].device, made.named["workers"]) == ("cpu", "host:1")
+    made = asked("compare", "A B cartpole-1 --sigma 0.3 --ray host:1")
+    assert (made.given[0]["A"].device, made.named["workers"]) == ("cpu", "host:1")
 
 
 # --- units ------------------------------------------------------------------------------------------------------------

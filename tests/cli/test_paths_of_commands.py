@@ -38,13 +38,13 @@ def agent_of_code(monkeypatch):
     [
         ("certify cartpole-1 --agent x --out run", "run"),
         ("attack cartpole-1 --agent x --method random --budgets 0.1,0.2 --out run", "run/B0.2"),
-        ("compare A B cartpole-1 --sigma 0.2 --budget 0.1 --out run", "run/A"),
-        ("compare A B cartpole-1 --sigma 0.2 --budget 0.1 --out run", "run/B"),
+        ("compare A B cartpole-1 --sigma 0.2 --out run", "run/A"),
+        ("compare A B cartpole-1 --sigma 0.2 --out run", "run/B"),
     ],
 )
 def test_a_directory_with_episodes_of_code_is_not_resumed(capsys, monkeypatch, words, there):
     """Nothing says whether they are of the same function; planted: another one of the same name."""
-    for door in ("certify.certified_run", "attack.attacked_run", "compare.compared_run"):
+    for door in ("certify.certified_run", "attack.attacked_run", "compared_agents.compared_run"):
         monkeypatch.setattr(f"surefoot.api.{door}", lambda *_, **__: pytest.fail("it was resumed"))
     Path(there).mkdir(parents=True)
     (Path(there) / "setup.json").write_text("{}")

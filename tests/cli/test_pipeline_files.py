@@ -12,46 +12,78 @@ import surefoot
 from surefoot.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
-WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "certify.yml").read_text(encoding="utf-8"))
-CALLER = yaml.safe_load((ROOT / "examples" / "workflows" / "robustness.yml").read_text(encoding="utf-8"))
-INPUTS = WORKFLOW[True]["workflow_call"]["inputs"]  # YAML reads the key "on" as true
-JOB = WORKFLOW["jobs"]["certify"]
+EXAMPLES = {"certify": "robustness", "compare": "no-worse"}  # reusable workflows, and who calls them
 
 
-def scripts(values):
-    """Return the commands of the workflow as a shell would split them, with its inputs filled in."""
-    given = {name: one.get("default", "") for name, one in INPUTS.items()} | values
-    names = {name: re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", text)[1] for name, text in JOB["env"].items()}
-    variables = {name: given[source] for name, source in names.items()}
-    steps = [step["run"] for step in JOB["steps"] if "run" in step]
+def read(folder, name):
+    return yaml.safe_load((ROOT / folder / "workflows" / f"{name}.yml").read_text(encoding="utf-8"))
+
+
+WORKFLOWS = {name: read(".github", name) for name in EXAMPLES}
+CALLERS = {name: read("examples", caller) for name, caller in EXAMPLES.items()}
+
+
+def inputs_of(name):
+    return WORKFLOWS[name][True]["workflow_call"]["inputs"]  # YAML reads the key "on" as true
+
+
+def scripts(name, values):
+    """Return the commands of a workflow as a shell would split them, with its inputs filled in."""
+    job = WORKFLOWS[name]["jobs"][name]
+    given = {key: one.get("default", "") for key, one in inputs_of(name).items()} | values
+    names = {key: re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", text)[1] for key, text in job["env"].items()}
+    variables = {key: given[source] for key, source in names.items()}
+    steps = [step["run"] for step in job["steps"] if "run" in step]
     return [shlex.split(Template(step).substitute(variables)) for step in steps]
 
 
-def test_every_input_reaches_a_step_as_a_variable_and_never_as_a_part_of_a_script():
-    used = {re.search(r"inputs\.([\w-]+)", text)[1] for text in JOB["env"].values()}
-    assert used == set(INPUTS)
-    for step in JOB["steps"]:
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_input_reaches_a_step_as_a_variable_and_never_as_a_part_of_a_script(name):
+    job = WORKFLOWS[name]["jobs"][name]
+    used = {re.search(r"inputs\.([\w-]+)", text)[1] for text in job["env"].values()}
+    assert used == set(inputs_of(name))
+    for step in job["steps"]:
         assert "${{" not in step.get("run", "")
-    quoted = [step["run"] for step in JOB["steps"] if "run" in step]
-    assert [name for name in JOB["env"] if name != "OPTIONS" and f'"${name}"' not in " ".join(quoted)] == []
-    assert WORKFLOW["permissions"] == {"contents": "read"}
+    quoted = [step["run"] for step in job["steps"] if "run" in step]
+    assert [key for key in job["env"] if key != "OPTIONS" and f'"${key}"' not in " ".join(quoted)] == []
+    assert WORKFLOWS[name]["permissions"] == {"contents": "read"}
 
 
-def test_the_example_gives_all_that_is_required_and_nothing_else():
-    (job,) = CALLER["jobs"].values()
-    required = {name for name, one in INPUTS.items() if one.get("required")}
-    assert required <= set(job["with"]) <= set(INPUTS)
-    assert job["uses"].split("@")[0].endswith("/.github/workflows/certify.yml")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_gives_all_that_is_required_and_nothing_else(name):
+    (job,) = CALLERS[name]["jobs"].values()
+    required = {key for key, one in inputs_of(name).items() if one.get("required")}
+    assert required <= set(job["with"]) <= set(inputs_of(name))
+    assert job["uses"].split("@")[0].endswith(f"/.github/workflows/{name}.yml")
     assert all(isinstance(value, str) for value in job["with"].values())
-    assert CALLER["name"] == f"certified {job['with']['require']}"  # what the badge says
+
+
+def test_the_badge_says_what_is_certified():
+    (job,) = CALLERS["certify"]["jobs"].values()
+    assert CALLERS["certify"]["name"] == f"certified {job['with']['require']}"
+
+
+def test_the_gate_opens_for_an_agent_that_is_no_worse_and_for_no_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, file in (("cartpole-1-ppo-s0.2", "good.zip"), ("cartpole-1-s0.8", "bad.zip")):
+        assert main(["export", name, "--out", file]) == 0
+    (job,) = CALLERS["compare"]["jobs"].values()
+    options = "--workers 1 --max-steps 100"
+    values = {**job["with"], "agent": "good.zip", "baseline": "bad.zip", "max-episodes": "200", "options": options}
+    _, compare, verify = scripts("compare", values)
+    assert main(compare[1:]) == 0
+    assert main([*verify[1:], "--fresh", "64"]) == 0
+    capsys.readouterr()
+    values |= {"agent": "bad.zip", "baseline": "good.zip", "options": f"{options} --out worse"}
+    assert main(scripts("compare", values)[1][1:]) == 1
 
 
 def test_its_commands_prove_and_verify_and_fail_where_nothing_is_proved(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["export", "cartpole-1-ppo-s0.2", "--out", "model.zip"]) == 0
-    (job,) = CALLER["jobs"].values()
+    (job,) = CALLERS["certify"]["jobs"].values()
     values = {**job["with"], "require": "100@0.1", "max-episodes": "500", "options": "--workers 1 --max-steps 200"}
-    install, certify, verify = scripts(values)
+    install, certify, verify = scripts("certify", values)
     assert install == ["python", "-m", "pip", "install", job["with"]["surefoot"]]
     assert main(certify[1:]) == 0
     assert main(verify[1:]) == 0

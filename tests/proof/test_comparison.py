@@ -1,20 +1,25 @@
-"""A claim about two agents: as often false as its confidence allows, at most, whenever the run stops."""
+"""What is proved about two agents: whole tables are true as often as promised, whenever the run stops; gates; words."""
 
 import numpy as np
 import pytest
 
 from laws import LAWS, atoms, too_many
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof.comparison import Comparison, ComparisonMonitor
+from surefoot.files import write_json
+from surefoot.proof.comparison import NOT_ALGORITHMS, AttackedRow, Comparer, Comparison, Gate, Question
 from surefoot.proof.planning.strategies import Bets
 
-SIGMA, BUDGET, LOOKS = 0.2, 0.2, (100, 200, 400)
+SIGMA, BUDGET, LOOKS = 0.2, 0.2, (20, 60, 120, 300)
 RUNS, CONFIDENCE = 60, 0.8
+PLAIN = Question()
+BETTER = Question(confidence=CONFIDENCE, budgets=(BUDGET,), gate=Gate(None))
+SETUP = {"seed": 5, "stream": [], "slots": 1, "block": 1, "device": "cpu", "task": "t"}
 
 
-def contest(law, confidence=CONFIDENCE, **given):
-    limits = (law.floor, law.ceiling)
-    return ComparisonMonitor(**{"budget": BUDGET, "sigma": SIGMA, "confidence": confidence, "limits": limits, **given})
+def record(returns, law, sigma=SIGMA, **metadata):
+    metadata = {**SETUP, **metadata}
+    return Episodes.from_returns(returns, sigma=sigma, floor=law.floor, ceiling=law.ceiling, **metadata)
 
 
 def as_bad(law):
@@ -24,101 +29,157 @@ def as_bad(law):
     return atoms("B", law.floor, law.ceiling, [law.floor, law.ceiling], [1 - share, share])
 
 
-def claims(law, made, rng):
-    """Return whether the claim is made at any of the looks."""
+def comparer(law, question=BETTER, *, anytime=True):
+    made_up = record([law.floor, law.ceiling], law)
+    return Comparer(question, made_up, made_up, anytime=anytime)
+
+
+def claims(law, watching, rng):
+    """Return whether A is claimed to be better under attack at any of the looks."""
     a, b = law.draw(rng, (LOOKS[-1],)), as_bad(law).draw(rng, (LOOKS[-1],))
-    return any(made.reason_to_stop(a[:n], b[:n]) == "proved" for n in LOOKS)
+    return any(watching.reason_to_stop(a[:n], b[:n]) == "proved" for n in LOOKS)
 
 
 @pytest.mark.parametrize("law", LAWS[:2], ids=lambda law: law.name)
 def test_a_false_claim_is_made_as_rarely_as_promised(law):
     rng = np.random.default_rng(11)
-    wrong = sum(claims(law, contest(law), rng) for _ in range(RUNS))
+    wrong = sum(claims(law, comparer(law), rng) for _ in range(RUNS))
     assert not too_many(wrong, RUNS, 1 - CONFIDENCE)
 
 
 @pytest.mark.parametrize("planted", ["no bound for B", "budget forgotten"])
 def test_planted_errors_are_noticed_by_that_test(planted, monkeypatch):
     law, rng = LAWS[0], np.random.default_rng(11)
-    given = {"budget": 0.0} if planted == "budget forgotten" else {}
-    if planted == "no bound for B":
-        real = ComparisonMonitor.result
+    real = Comparer._attacked_rows
 
-        def careless(self, a, b, stopped):
-            made = real(self, a, b, stopped)
-            object.__setattr__(made, "upper", float(b.mean()))
-            object.__setattr__(made, "lower", float(a.mean()) - law.worst_mean(0.0) + law.worst_mean(BUDGET / SIGMA))
-            return made
+    def careless(self, a, b):
+        (row,) = real(self, a, b)
+        if planted == "budget forgotten":
+            return (type(row)(row.budget, float(a.mean()) - 0.05, row.upper),)
+        shift = law.worst_mean(BUDGET / SIGMA) - law.worst_mean(0.0)
+        return (type(row)(row.budget, float(a.mean()) + shift, float(b.mean())),)
 
-        monkeypatch.setattr(ComparisonMonitor, "result", careless)
-    wrong = sum(claims(law, contest(law, **given), rng) for _ in range(RUNS))
+    monkeypatch.setattr(Comparer, "_attacked_rows", careless)
+    wrong = sum(claims(law, comparer(law), rng) for _ in range(RUNS))
     assert too_many(wrong, RUNS, 1 - CONFIDENCE)
 
 
-def test_each_bound_has_half_of_alpha_and_is_the_one_of_a_sequential_certificate():
+def test_an_order_without_attack_is_claimed_as_rarely_as_promised_at_any_time():
+    """Two agents of one law, drawn apart: whoever is named better is named falsely."""
+    law, rng = LAWS[2], np.random.default_rng(2)
+    wrong = 0
+    for _ in range(RUNS):
+        watching = comparer(law, Question(confidence=CONFIDENCE))
+        a, b = law.draw(rng, (2, LOOKS[-1]))
+        wrong += any(watching.reason_to_stop(a[:n], b[:n]) == "proved" for n in LOOKS)
+    assert not too_many(wrong, RUNS, 1 - CONFIDENCE)
+
+
+def test_alpha_is_split_half_for_the_interval_and_a_quarter_for_each_side_under_attack():
     rng, law = np.random.default_rng(3), LAWS[0]
-    a, b = law.draw(rng, (700,)), as_bad(law).draw(rng, (700,))
-    made = contest(law, 0.9).result(a, b, "all played")
-    lower = Bets([BUDGET / SIGMA], 0.05, law.floor, law.ceiling).after(a).at(BUDGET / SIGMA)
-    upper = -Bets([0.0], 0.05, -law.ceiling, -law.floor).after(-b).at(0.0)
-    assert made.lower == pytest.approx(float(lower), rel=1e-6)
-    assert made.upper == pytest.approx(float(upper), rel=1e-6)
-    assert made.lower <= lower
-    assert made.upper >= upper
+    a, b = law.draw(rng, (500,)), as_bad(law).draw(rng, (500,))
+    made = comparer(law, Question(confidence=0.9, budgets=(BUDGET, 0.0))).answer(record(a, law), record(b, law))
+    span = law.ceiling - law.floor
+    (row,) = made.attacked
+    bounds = {
+        made.interval.low: Bets([0.0], 0.025, -span, span).after(a - b).at(0.0),
+        -made.interval.high: Bets([0.0], 0.025, -span, span).after(b - a).at(0.0),
+        row.lower: Bets([BUDGET / SIGMA], 0.025, law.floor, law.ceiling).after(a).at(BUDGET / SIGMA),
+        -row.upper: Bets([0.0], 0.025, -law.ceiling, -law.floor).after(-b).at(0.0),
+    }
+    for found, expected in bounds.items():
+        assert found == pytest.approx(float(expected), rel=1e-6)
+        assert found <= expected
+    assert Question(confidence=0.9).alpha_without_attack == pytest.approx(0.1)
 
 
-def test_bounds_move_with_the_returns():
-    """Floors that are not 0: the ends of B's mirrored returns are the right ones."""
-    rng, law = np.random.default_rng(3), LAWS[0]
-    a, b = law.draw(rng, (700,)), as_bad(law).draw(rng, (700,))
-    made, moved = (
-        ComparisonMonitor(budget=BUDGET, sigma=SIGMA, confidence=0.9, limits=(law.floor + by, law.ceiling + by)).result(
-            a + by, b + by, "all played"
-        )
-        for by in (0.0, -50.0)
-    )
-    assert (moved.lower + 50, moved.upper + 50) == pytest.approx((made.lower, made.upper), rel=1e-6)
+def compared(a, b, law=LAWS[2], question=PLAIN, **metadata):
+    return comparer(law, question, anytime=False).answer(record(a, law), record(b, law, **metadata))
 
 
-def test_a_better_agent_is_found_out_and_the_sentence_has_its_bounds():
+def test_the_winner_is_named_only_where_it_is_proved():
     rng = np.random.default_rng(5)
-    better, worse = 100 - rng.exponential(3, 4_000).clip(0, 100), rng.uniform(0, 90, 4_000)
-    judge = contest(LAWS[2], 0.95)
-    sizes = range(100, 4_001, 100)
-    n = next(n for n in sizes if judge.reason_to_stop(better[:n], worse[:n]) == "proved")
-    assert n < 2_000
-    made = judge.result(better[:n], worse[:n], "proved")
-    assert made.proved
-    assert made.to_json()["proved"] is True
-    said = made.sentence("good, sigma 0.2", "bad")
-    assert said.startswith("With 95% confidence, A (good, sigma 0.2) is better than B (bad) under the worst attack: ")
-    assert "under any observation attack with budget 0.2 the expected return of A is at least " in said
-    assert said.endswith(" without attack, and so under the worst one.")
-    other = contest(LAWS[2], 0.95)
-    assert other.reason_to_stop(worse, better) == "out of reach"
-    said = other.result(worse, better, "out of reach").sentence("bad", "good", attacked=True)
-    assert said.startswith("Not proved: A (bad) is better than B (good) under the worst attack. With 95% confidence, ")
-    assert " under the attack tried, " in said
+    better = 100 - rng.exponential(3, 400).clip(0, 100)
+    worse = rng.uniform(0, 90, 400)
+    made = compared(better, worse, agent="bad")
+    assert made.winner == "A"
+    said = "A is better: with 95% confidence the mean return of A (A, sigma 0.2) minus that of B (bad, sigma 0.2) is "
+    assert made.statement.startswith(said)
+    assert compared(worse, better).winner == "B"
+    same = compared(worse, worse[::-1])
+    assert same.winner is None
+    assert same.statement.startswith("Not separated: with 95% confidence")
+    assert same.statement.endswith("is invisible with these episodes.")
+    assert f"below {same.statement.split('below ')[1].split()[0]} " in same.could_not_see
+    for sentence in (same.could_not_see, NOT_ALGORITHMS, same.change_sentence):
+        assert sentence in str(same)
 
 
-def test_a_proved_claim_reads_as_one():
-    """With two decimals A would have at least 0.51 and B at most 0.52."""
-    bounds = {"budget": 0.1, "confidence": 0.95, "estimates": (0.6, 0.5), "n_episodes": (900, 900), "stopped": "proved"}
-    close = Comparison(lower=0.5163, upper=0.5152, **bounds).sentence("a", "b")
-    assert "of A is at least 0.5163; that of B is at most 0.5152 " in close
-    far = Comparison(lower=0.5163, upper=0.4152, **bounds).sentence("a", "b")
-    assert "of A is at least 0.51; that of B is at most 0.42 " in far
-    open_ = Comparison(lower=0.51, upper=0.5163, **bounds).sentence("a", "b")
-    assert "of A is at least 0.51; that of B is at most 0.52 " in open_
+def test_a_proved_order_reads_as_one():
+    close = compared([0.0, 100.0] * 40, [0.0, 100.0] * 40)
+    bounds = {"low": 0.0013, "high": 0.4}
+    thin = type(close)(**{**vars(close), "interval": type(close.interval)(**bounds)})
+    assert "from 0.001 to 0.400" in thin.statement
 
 
-def test_what_cannot_be_compared_is_rejected():
+@pytest.mark.parametrize(
+    ("gate", "low", "passes"),
+    [(Gate(None), 0.1, True), (Gate(None), 0.0, False), (Gate(5.0), -5.0, True), (Gate(5.0), -5.1, False)],
+)
+def test_gates_need_their_bound(gate, low, passes):
+    base = compared([0.0, 100.0] * 20, [0.0, 100.0] * 20, question=Question(gate=gate))
+    made = type(base)(**{**vars(base), "interval": type(base.interval)(low, 50.0)})
+    assert made.passed is passes
+    # A row under attack that is too low fails it, however good the interval.
+    assert not type(base)(**{**vars(made), "attacked": (AttackedRow(0.2, 1.0, 7.0),)}).passed
+
+
+def test_a_sequential_run_stops_when_the_gate_is_proved_refuted_or_out_of_reach():
+    law, rng = LAWS[2], np.random.default_rng(5)
+    good, bad = 100 - rng.exponential(3, 2_000).clip(0, 100), rng.uniform(0, 90, 2_000)
+    sizes = range(100, 2_001, 100)
+
+    def reasons(question, a, b):
+        watching = comparer(law, question)
+        return next(filter(None, (watching.reason_to_stop(a[:n], b[:n]) for n in sizes)), None)
+
+    assert reasons(Question(gate=Gate(None)), good, bad) == "proved"
+    assert reasons(Question(gate=Gate(1.0)), bad, good) == "refuted"
+    assert reasons(Question(), bad, good) == "proved"  # that B is better
+    assert reasons(Question(budgets=(0.2,)), good, good[::-1]) == "out of reach"
+
+
+def test_a_comparison_is_the_same_after_it_was_written(tmp_path):
+    made = compared([0.0, 100.0] * 30, [0.0, 99.0] * 30, question=Question(budgets=(0.1,), gate=Gate(2.0)))
+    write_json(tmp_path / "comparison.json", made.to_json())
+    again = Comparison.load(tmp_path)
+    assert again.to_json() == made.to_json()
+    assert str(again) == str(made)
+    assert again.plot().axes[0].get_yticklabels()[1].get_text() == "0.1"
+
+
+def test_changed_episodes_are_named():
+    a, b = np.full(50, 100.0), np.full(50, 100.0)
+    b[17], b[3], a[5] = 0.0, 99.0, 0.0
+    changes = compared(a, b).changes
+    assert (changes.higher, changes.lower, changes.equal) == (2, 1, 47)
+    assert changes.largest == ((5, 0.0, 100.0), (17, 100.0, 0.0), (3, 100.0, 99.0))
+    assert compared(a, b, seed=6).changes is None
+
+
+def test_what_cannot_be_asked_is_rejected():
     law = LAWS[0]
     for wrong, said in (
-        ({"limits": (0.0, None)}, "needs a ceiling"),
-        ({"sigma": 0.0}, "A must have noise"),
-        ({"confidence": 1.0}, "confidence must be"),
-        ({"budget": -1.0}, "a budget must be"),
+        (lambda: Question(confidence=1.0), "confidence must be"),
+        (lambda: Question(budgets=(-1.0,)), "a budget must be"),
+        (lambda: Gate(-1.0), "margin must be"),
+        (lambda: Gate(float("nan")), "margin must be"),
+        (lambda: Comparer(BETTER, record([1.0], law, 0.0), record([1.0], law)), "A must have noise"),
+        (
+            lambda: Comparer(Question(), record([1.0], law, slots=2), record([1.0], law), anytime=True),
+            "belong together",
+        ),
+        (lambda: compared([1.0], [1.0], law, planned=2), "1 of 2 planned"),
     ):
         with pytest.raises(InputError, match=said):
-            contest(law, **wrong)
+            wrong()

@@ -1,63 +1,22 @@
-"""``surefoot.compare``: is one agent better than another under the worst attack? Runs both until that is proved."""
+"""``surefoot.compare``: by how much do two agents differ, without attack and under the worst one?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from surefoot.agents.files import load_card
-from surefoot.api.setup import (
-    RUNS,
-    AnyWorkers,
-    ProgressCallback,
-    as_processes,
-    as_task,
-    find_device,
-    keep_on_interrupt,
-    resolve_agent,
-)
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import safe_name
-from surefoot.noise import Noise
-from surefoot.play.plan import Plan, own_seed
-from surefoot.play.task import Task
-from surefoot.proof.comparison import Comparison, ComparisonMonitor
-from surefoot.runs.attacked import AttackGrid
-from surefoot.runs.compared import SIDES, compared_run
-from surefoot.runs.folder import check_reusable
+from surefoot.proof.comparison import Comparer, Comparison, Gate, Question
+from surefoot.runs.finish import finish_comparison
+from surefoot.runs.returns import read_record
 
+if TYPE_CHECKING:
+    from surefoot.api.setup import AnyWorkers, ProgressCallback
+    from surefoot.play.task import Task
 
-@dataclass(frozen=True, kw_only=True)
-class ComparedRun:
-    """What the episodes of two agents prove about them, and where they are.
-
-    >>> import surefoot
-    >>> run = surefoot.compare("cartpole-1-ppo-s0.2", "cartpole-1-s0.8", budget=0.2, out="compared")
-    >>> print(str(run).split(",")[0])
-    With 95% confidence
-
-    Attributes:
-        comparison: The bounds on both agents.
-        directory: The run directory, with both agents' episodes and ``comparison.json``.
-        a: What was run of the agent that is claimed to be better.
-        b: What was run of the other.
-    """
-
-    comparison: Comparison
-    directory: Path
-    a: Plan
-    b: Plan
-
-    @property
-    def proved(self) -> bool:
-        """Whether A is better than B under the worst attack with the budget."""
-        return self.comparison.proved
-
-    def __str__(self) -> str:
-        a = _describe_agent(self.a)
-        b = _describe_agent(self.b)
-        return self.comparison.sentence(a, b, attacked=self.b.attacker is not None)
+MOST_EPISODES = 10_000  # of each agent, unless more are asked for
 
 
 def compare(
@@ -65,114 +24,139 @@ def compare(
     b: object,
     task: str | Task | None = None,
     *,
-    budget: float,
-    sigma: float | None = None,
-    sigma_b: float | None = None,
+    budgets: Sequence[float] = (),
+    better: bool = False,
+    margin: float | None = None,
+    sigma: float | Sequence[float] | None = None,
+    sigma_b: float | Sequence[float] | None = None,
     attack: str | None = None,
     confidence: float = 0.95,
-    n_episodes: int = 10_000,
+    n_episodes: int | None = None,
+    max_episodes: int | None = None,
+    floor: float | None = None,
+    ceiling: float | None = None,
+    only_wins: bool = False,
     seed: int | None = None,
     device: str = "cpu",
     workers: AnyWorkers = 1,
     out: str | Path | None = None,
     allow_pickle: bool = False,
+    vecnormalize: object = None,
+    vecnormalize_b: object = None,
     progress_callback: ProgressCallback | None = None,
     command: str | None = None,
-) -> ComparedRun:
-    """Prove that agent A is better than agent B under the worst attack, and stop as soon as that is so.
+) -> Comparison:
+    """Bound the difference of the mean returns of two agents, paired where their episodes can be.
 
     >>> import os, tempfile
     >>> import surefoot
     >>> os.chdir(tempfile.mkdtemp())
-    >>> run = surefoot.compare("cartpole-1-ppo-s0.2", "cartpole-1-s0.8", budget=0.2)
-    >>> run.proved, run.comparison.n_episodes
-    (True, (500, 500))
+    >>> comparison = surefoot.compare("cartpole-1-ppo-s0.2", "cartpole-1-s0.8", budgets=[0.2], n_episodes=500)
+    >>> comparison.winner, comparison.pairing, comparison.attacked[0].at_least > 0
+    ('A', 'seeds', True)
 
     Args:
-        a: The agent that is to be proved better: what ``surefoot.rollout`` takes.
-        b: The agent it is compared with.
+        a: An agent as ``surefoot.rollout`` takes it, or episodes: an Episodes, a run directory, or a file of returns.
+        b: The agent, or the episodes, that A is compared with.
         task: A task's name, or a Task; the one that A's model card names by default.
-        budget: Attack budget, the l2 norm of all perturbations of one episode.
+        budgets: Attack budgets at which A's worst case is compared with B's, the l2 norm of all perturbations of one
+            episode. The difference without attack is always in the table.
+        better: Whether A must be better for ``passed``, at all budgets.
+        margin: A must be no worse than B by more than this for ``passed``, at all budgets.
         sigma: A's noise; by default the one that its model card names.
         sigma_b: B's noise, 0 for an undefended agent; by default that of its model card, else A's.
-        attack: Attack on B while it is measured, as ``surefoot.attack`` names it; none by default.
-        confidence: That of the claim, valid whenever the run stops.
-        n_episodes: Episodes of each agent at most.
+        attack: Attack on B under which its upper bound is measured, as ``surefoot.attack`` names it.
+        confidence: That of the whole table.
+        n_episodes: Episodes of each agent, fixed in advance: 10,000 by default.
+        max_episodes: Instead, stop as soon as the question is answered, after so many episodes of each at most.
+        floor: Lowest return that is possible, of a file of returns.
+        ceiling: Highest return that is possible, of a file of returns.
+        only_wins: Whether only floor and ceiling can be returns, of a file of returns: bounds are then exact.
         seed: Seed of the run; by default it follows from agents and setup.
         device: "cpu", "cuda" or "auto".
         workers: Processes to run episodes with, None for one per core, or other workers.
-        out: The run directory; ``runs/NAME`` by default.
+        out: The run directory; ``runs/NAME`` by default where episodes are run, and nothing is written for files.
         allow_pickle: Let the agents' files execute code.
+        vecnormalize: Statistics of A's observations, as ``surefoot.as_policy`` takes them.
+        vecnormalize_b: The same of B's.
         progress_callback: Called with the numbers of finished and of all episodes, and the bounds so far in words.
         command: What was typed to get this.
 
     Raises:
-        InputError: If an agent does not fit the task, if A has no noise, or if returns have no ceiling.
+        InputError: If the two cannot be compared: other tasks, unfinished runs, no ceiling, or no noise under attack.
     """
-    if task is None:
-        task = _find_card(a).get("task")
-        if task is None:
-            raise InputError(f"nothing says what {a} was trained on; give task= or env=")
-    task = as_task(task)
-    if sigma is None:
-        sigma = _find_card(a).get("sigma")
-    if sigma is None:
-        raise InputError(f"{a} does not say what noise it was trained with; give sigma=S")
-    # An agent is smoothed with the noise it was trained with, unless that is not known.
-    if sigma_b is None:
-        sigma_b = _find_card(b).get("sigma", sigma)
-    plan_a = _plan_agent(a, task, sigma, n_episodes, find_device(device, workers), allow_pickle)
-    plan_b = _plan_agent(b, task, sigma_b, n_episodes, find_device(device, workers), allow_pickle)
-    folder = _name_folder(plan_a, plan_b, seed) if out is None else Path(out)
-    if seed is None:
-        # One seed of both: neither agent can contain the random numbers of the comparison.
-        seed = own_seed(plan_a, plan_b)
-    plan_a = replace(plan_a, seed=seed)
-    plan_b = replace(plan_b, seed=seed)
-    if attack is not None:
-        # Doing nothing is one of the attacks on B, and so is this one: its upper bound holds for the worst attack too.
-        plan_b = AttackGrid(base=plan_b, budgets=(budget,), method=attack).plan(budget, None)
-    limits = (task.scoring.floor, task.scoring.ceiling)
-    contest = ComparisonMonitor(budget=budget, sigma=plan_a.noise.sigma, confidence=confidence, limits=limits)
-    # Before workers start: episodes of other code of the same name would be taken for those of these agents.
-    for side, plan in zip(SIDES, (plan_a, plan_b), strict=True):
-        check_reusable(plan, folder / side)
-    with keep_on_interrupt(folder):
-        comparison = compared_run(
-            plan_a,
-            plan_b,
-            contest,
-            folder,
-            workers=as_processes(workers, plan_a.gpu_share),
-            progress=progress_callback,
-            command=command,
-        )
-    return ComparedRun(comparison=comparison, directory=folder, a=plan_a, b=plan_b)
+    if better and margin is not None:
+        raise InputError("better=True cannot be combined with margin=: A must be better, or no worse by a margin")
+    if n_episodes is not None and max_episodes is not None:
+        raise InputError("n_episodes= cannot be combined with max_episodes=: a number fixed in advance, or a limit")
+    gate = None
+    if better or margin is not None:
+        gate = Gate(margin)
+    question = Question(confidence=confidence, budgets=tuple(budgets), gate=gate)
+    given = {"floor": floor, "ceiling": ceiling, "only_wins": only_wins}
+    records = [read_record(one, **given) for one in (a, b)]
+    if all(record is not None for record in records):
+        _refuse_running(task=task, attack=attack, n_episodes=n_episodes, max_episodes=max_episodes, seed=seed)
+        return _compare_records(records, (a, b), question, out=out, command=command)
+    if any(record is not None for record in records):
+        raise InputError("compare two agents, or the episodes of two; got an agent and episodes")
+    if floor is not None or ceiling is not None or only_wins:
+        raise InputError("floor=, ceiling= and only_wins= are for files of returns; a task knows its own")
+    # Running needs torch; comparing files does not.
+    from surefoot.api.compared_agents import AgentOptions, compare_agents
+
+    options = AgentOptions(
+        task=task,
+        sigma=sigma,
+        sigma_b=sigma_b,
+        attack=attack,
+        n_episodes=n_episodes or max_episodes or MOST_EPISODES,
+        anytime=max_episodes is not None,
+        seed=seed,
+        device=device,
+        workers=workers,
+        out=None if out is None else Path(out),
+        allow_pickle=allow_pickle,
+        vecnormalize=(vecnormalize, vecnormalize_b),
+        progress_callback=progress_callback,
+        command=command,
+    )
+    return compare_agents(a, b, question, options)
 
 
-def _find_card(agent: object) -> dict[str, Any]:
-    """Return an agent's model card, empty where it has none."""
-    if not isinstance(agent, str):
-        return {}
-    # Files of other libraries have no card, and need none where the arguments say everything.
-    try:
-        return load_card(agent)
-    except InputError:
-        return {}
+def _refuse_running(**given: object) -> None:
+    named = [f"{name}=" for name, value in given.items() if value is not None]
+    if named:
+        raise InputError(f"{', '.join(named)} cannot be combined with episodes: none are run")
 
 
-def _plan_agent(agent: object, task: Task, sigma: float, n_episodes: int, device: str, allow_pickle: bool) -> Plan:
-    """Return the run of one agent, before its seed is known: that follows from both."""
-    policy = resolve_agent(agent, task, allow_pickle=allow_pickle)
-    return Plan(task=task, policy=policy, noise=Noise.of(float(sigma)), n_episodes=n_episodes, device=device)
-
-
-def _describe_agent(plan: Plan) -> str:
-    if not plan.noise.sigma:
-        return f"{plan.policy.name}, undefended"
-    return f"{plan.policy.name}, sigma {plan.noise.sigma:g}"
-
-
-def _name_folder(a: Plan, b: Plan, seed: int | None) -> Path:
-    given = "" if seed is None else f"-seed{seed}"
-    return RUNS / safe_name(f"compare-{a.policy.name}-{b.policy.name}{given}-n{a.n_episodes}")
+def _compare_records(
+    records: Sequence[Episodes | None],
+    sources: tuple[Any, Any],
+    question: Question,
+    *,
+    out: str | Path | None,
+    command: str | None,
+) -> Comparison:
+    a, b = (record for record in records if record is not None)
+    names = []
+    for record, source, default in zip((a, b), sources, "AB", strict=True):
+        if record.metadata.get("agent"):
+            names.append(None)
+        elif isinstance(source, str | Path):
+            names.append(Path(source).name)
+        else:
+            names.append(default)
+    comparer = Comparer(question, a, b)
+    if question.budgets and b.attacked:
+        raise InputError("B's episodes were attacked; give those without attack, and let compare run the attack")
+    comparison = comparer.answer(a, b, names=(names[0], names[1]))
+    if out is None:
+        return comparison
+    folder = Path(out)
+    # A comparison of other episodes must not stand next to those of a run.
+    if (folder / "setup.json").exists() or (folder / "A" / "setup.json").exists():
+        raise InputError(f"{folder} holds a run of its own; choose another out=")
+    for side, record in zip("AB", (a, b), strict=True):
+        record.save(folder / side / "episodes.npz")
+    return finish_comparison(folder, comparison, {"A": a, "B": b}, command=command)

@@ -1,17 +1,33 @@
-"""``surefoot compare``: is one agent better than another under the worst attack? Runs both until that is proved."""
+"""``surefoot compare``: by how much do two agents differ, without attack and under the worst one? A gate for both."""
 
 from __future__ import annotations
 
 import argparse
+import glob
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surefoot.cli.options import add_common, add_workers, print_json, progress_bar, say, workers_of
+from surefoot.cli.options import (
+    add_common,
+    add_confidence,
+    add_workers,
+    parse_budgets,
+    parse_sigma,
+    print_json,
+    progress_bar,
+    say,
+    workers_of,
+)
 from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
-from surefoot.cli.task import Chosen, add_task, is_path, task_of
+from surefoot.cli.task import DEFINED, Chosen, add_task, is_path, task_of
+from surefoot.errors import InputError
 from surefoot.report.certificate_text import assumed_returns
 
 if TYPE_CHECKING:
-    from surefoot.api.compare import ComparedRun
+    from surefoot.proof.comparison import Comparison
+
+IDLE = "no episodes are run"
 
 
 def add_compare(commands: Any) -> None:
@@ -19,40 +35,63 @@ def add_compare(commands: Any) -> None:
     parser = add_command(
         commands,
         "compare",
-        "prove that one agent is better than another under the worst attack",
-        usage="A B [TASK | --env ID] --budget B [options]",
-        details="What is proved: under the worst attack with that budget the expected return of A is above that of B, "
-        "because A's lower bound under any attack is above the upper bound on B's mean return without attack (or under "
-        "--attack). Stops as soon as that is so; valid whenever it stops. Exit code 0 if it is proved, else 1.",
+        "an interval for the difference of two agents, and a gate against a baseline",
+        usage="A B [TASK | --env ID] [--budgets LIST] [options]",
+        details="A and B are agents, run directories, or files of returns. Both agents run the same episodes, and the "
+        "difference is that of the mean returns without attack; with --budgets also that under the worst attack on "
+        "each. Exit code 0, or with --better-than or --no-worse-than 1 if that is not proved; 2 if the two cannot be "
+        "compared.",
         examples=(
-            "surefoot compare cartpole-5-ppo-s0.2 cartpole-5-s0.8 --budget 0.2",
-            "surefoot compare new.zip old.zip --env CartPole-v1 --sigma 0.2 --budget 0.1",
-            "surefoot compare cartpole-5-s0.2 b.zip --sigma-b 0 --attack paper --budget 0.2",
+            "surefoot compare cartpole-5-ppo-s0.2 cartpole-5-s0.8 --budgets 0.2",
+            "surefoot compare new.zip --no-worse-than old.zip --margin 5 --env CartPole-v1 --sigma 0.2",
+            "surefoot compare a.csv b.csv --floor 0 --ceiling 500",
+            'surefoot compare --runs "runs/ppo-*" "runs/dqn-*"',
         ),
     )
     agents = section(parser, AGENT)
-    for name, what in (("a", "the agent that is to be proved better"), ("b", "the agent it is compared with")):
-        agents.add_argument(name, metavar=name.upper(), help=f"{what}: pretrained agent, training directory, SB3 .zip")
+    what = "pretrained agent, training directory, SB3 .zip, run directory, or file of returns"
+    agents.add_argument("a", nargs="?", metavar="A", help=f"one agent: {what}")
+    agents.add_argument("b", nargs="?", metavar="B", help="the other, the same way")
     add_task(parser)
-    section(parser, ADVANCED).add_argument(
-        "--allow-pickle", action="store_true", help="unpickle an SB3 .zip, which executes code in it"
+    agents.add_argument(
+        "--sigma", type=parse_sigma, metavar="S", help="A's noise (default: the one its model card names)"
     )
     agents.add_argument(
-        "--sigma", type=float, metavar="S", help="A's noise (default: the one its model card or the task names)"
+        "--sigma-b",
+        type=parse_sigma,
+        metavar="S",
+        help="B's noise, 0 for an undefended agent (default: its model card's)",
     )
     agents.add_argument(
-        "--sigma-b", type=float, metavar="S", help="B's noise, 0 for an undefended agent (default: as A's default)"
+        "--runs",
+        nargs=2,
+        metavar=("GLOB_A", "GLOB_B"),
+        help="compare two algorithms: run directories or files of returns, one for each training run",
+    )
+    more = section(parser, ADVANCED)
+    more.add_argument("--allow-pickle", action="store_true", help="unpickle an SB3 .zip, which executes code in it")
+    more.add_argument("--vecnormalize", metavar="FILE", help="statistics of A's VecNormalize, or none")
+    more.add_argument("--vecnormalize-b", metavar="FILE", help="statistics of B's VecNormalize, or none")
+    more.add_argument(
+        "--only-wins", action="store_true", help="files of returns: only floor and ceiling can occur; bounds are exact"
     )
     model = section(parser, ATTACK)
-    model.add_argument("--budget", type=float, required=True, metavar="B", help="attack budget")
+    model.add_argument("--budgets", type=parse_budgets, default=(), metavar="LIST", help="attack budgets, as 0.2,0.4")
     model.add_argument(
         "--attack", metavar="NAME", help="attack on B while it is measured, as 'surefoot attack --method' names it"
     )
+    add_confidence(parser)
     section(parser, STATISTICS).add_argument(
-        "--confidence", type=float, default=0.95, metavar="C", help="confidence of the claim (default: 0.95)"
+        "--episodes", type=int, metavar="N", help="episodes of each agent (default: 10,000)"
     )
-    section(parser, STOPPING).add_argument(
-        "--episodes", type=int, default=10_000, metavar="N", help="episodes of each agent at most (default: 10,000)"
+    stopping = section(parser, STOPPING)
+    stopping.add_argument("--better-than", metavar="B", help="exit with 0 if A is proved better than B, else with 1")
+    stopping.add_argument(
+        "--no-worse-than", metavar="B", help="exit with 0 if A is proved no worse than B by more than --margin"
+    )
+    stopping.add_argument("--margin", type=float, metavar="R", help="the margin of --no-worse-than, a mean return")
+    stopping.add_argument(
+        "--max-episodes", type=int, metavar="N", help="stop once the question is answered, after N of each at most"
     )
     add_workers(parser)
     add_common(parser, own_seed=True)
@@ -60,51 +99,142 @@ def add_compare(commands: Any) -> None:
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
-    """Compare two agents; 1 if A is not proved better."""
+    """Compare two agents, or two algorithms; 1 if what the gate asks for is not proved."""
+    if arguments.runs is not None:
+        return _compare_algorithms(arguments)
     from surefoot.api.compare import compare
+    from surefoot.runs.returns import read_record
 
-    task = None
-    if arguments.task is not None or arguments.env is not None or is_path(arguments.a):
-        # The files of a published agent say what it was trained on, as --agent does for other commands.
-        task = task_of(arguments, chosen=Chosen(arguments.task, arguments.env, arguments.a))
+    a, b = _find_agents(arguments)
+    limits = {"floor": arguments.floor, "ceiling": arguments.ceiling, "only_wins": arguments.only_wins}
+    running: dict[str, Any] = {}
+    if read_record(a, **limits) is None:
+        limits = {}
+        running = _running_options(arguments, a)
+    else:
+        # Made by the same parser: what a file or a finished run knows is not given.
+        _refuse_idle(arguments)
     with workers_of(arguments) as workers, progress_bar("comparing", "episodes", arguments) as report:
-        run = compare(
-            arguments.a,
-            arguments.b,
-            task,
-            budget=arguments.budget,
-            sigma=arguments.sigma,
-            sigma_b=arguments.sigma_b,
-            attack=arguments.attack,
+        comparison = compare(
+            a,
+            b,
+            **running,
+            **limits,
+            budgets=arguments.budgets,
+            better=arguments.better_than is not None,
+            margin=arguments.margin,
             confidence=arguments.confidence,
-            n_episodes=arguments.episodes,
-            seed=arguments.seed,
-            device=arguments.device,
             workers=workers,
             out=arguments.out,
-            allow_pickle=arguments.allow_pickle,
             progress_callback=report,
             command=arguments.command_line,
         )
     if arguments.json:
-        print_json(run.comparison.to_json())
+        print_json(comparison.to_json())
     else:
-        _show_comparison(run)
-    return 0 if run.proved else 1
+        _show_comparison(comparison, running.get("task"))
+    return 0 if comparison.passed else 1
 
 
-def _show_comparison(run: ComparedRun) -> None:
-    """Print the claim, what it assumes, and the estimates."""
-    result = run.comparison
-    scoring = run.a.task.scoring
-    say(str(run))
+def _running_options(arguments: argparse.Namespace, a: str) -> dict[str, Any]:
+    """Return how agents are run."""
+    task = None
+    if arguments.task is not None or arguments.env is not None or is_path(a):
+        # The files of a published agent say what it was trained on, as --agent does for other commands.
+        task = task_of(arguments, chosen=Chosen(arguments.task, arguments.env, a))
+    return {
+        "task": task,
+        "sigma": arguments.sigma,
+        "sigma_b": arguments.sigma_b,
+        "attack": arguments.attack,
+        "n_episodes": arguments.episodes,
+        "max_episodes": arguments.max_episodes,
+        "seed": arguments.seed,
+        "device": arguments.device,
+        "allow_pickle": arguments.allow_pickle,
+        "vecnormalize": arguments.vecnormalize,
+        "vecnormalize_b": arguments.vecnormalize_b,
+    }
+
+
+def _refuse_idle(arguments: argparse.Namespace) -> None:
+    """Refuse options about running episodes where none are run."""
+    names = ["task", "env", "sigma", "sigma_b", "attack", "episodes", "max_episodes", "seed", "vecnormalize", *DEFINED]
+    given = []
+    for name in names:
+        if name not in ("floor", "ceiling") and getattr(arguments, name) is not None:
+            given.append("TASK" if name == "task" else f"--{name.replace('_', '-')}")
+    if given:
+        raise InputError(f"{', '.join(given)} cannot be combined with episodes: {IDLE}")
+
+
+def _find_agents(arguments: argparse.Namespace) -> tuple[str, str]:
+    """Return A and B; with a gate B is named there, and the second word is the task."""
+    baselines = [name for name in (arguments.better_than, arguments.no_worse_than) if name is not None]
+    if len(baselines) > 1:
+        raise InputError("--better-than cannot be combined with --no-worse-than")
+    if (arguments.margin is not None) != (arguments.no_worse_than is not None):
+        raise InputError("--no-worse-than B needs --margin R, and only it has one: how much worse A may be")
+    b = arguments.b
+    if baselines:
+        if arguments.b is not None and arguments.task is not None:
+            raise InputError(f"B is named twice: {arguments.b} and {baselines[0]}")
+        arguments.task = arguments.task or arguments.b
+        b = baselines[0]
+    if arguments.a is None or b is None:
+        raise InputError("compare needs two agents: A B, or A --better-than B, or --runs GLOB_A GLOB_B")
+    return arguments.a, b
+
+
+def _show_comparison(comparison: Comparison, task: Any) -> None:
+    """Print the result, what it assumes, and where it is."""
+    statement, rest = str(comparison).split("\n", 1)
+    say(statement)
     # Next to the claim, which does not hold without it.
-    if assumed := assumed_returns(scoring.stated, scoring.floor, scoring.ceiling):
-        print(f"This assumes that {assumed} (stated by the user, not proved).")
-    # Apart from the claim: means of these episodes prove nothing.
-    means = " and ".join(f"{mean:.2f}" for mean in result.estimates)
-    counts = " and ".join(f"{count:,}" for count in result.n_episodes)
-    print(f"\nMean returns: {means} (estimates); {counts} episodes")
-    if result.stopped == "out of reach":
+    if task is not None and not isinstance(task, str):
+        scoring = task.scoring
+        if assumed := assumed_returns(scoring.stated, scoring.floor, scoring.ceiling):
+            print(f"This assumes that {assumed} (stated by the user, not proved).")
+    for line in rest.splitlines():
+        # A table is printed as it is.
+        if "  " in line:
+            print(line)
+        else:
+            say(line)
+    if comparison.stopped == "out of reach":
         print("Stopped early: more episodes of these agents would probably not prove it either.")
-    print(f"Written to: {run.directory / 'comparison.json'}")
+    if comparison.directory is not None:
+        print(f"Report: {comparison.directory / 'report.html'}")
+
+
+def _compare_algorithms(arguments: argparse.Namespace) -> int:
+    """Compare two algorithms by their training runs."""
+    from surefoot.proof.training_runs import compare_training_runs
+
+    if arguments.a is not None or arguments.better_than is not None or arguments.no_worse_than is not None:
+        raise InputError("--runs compares two algorithms: it cannot be combined with agents or a gate")
+    _refuse_idle(arguments)
+    scores = [_scores_of(pattern, arguments) for pattern in arguments.runs]
+    compared = compare_training_runs(*scores, confidence=arguments.confidence)
+    if arguments.json:
+        print_json(compared.to_json())
+    else:
+        print(compared)
+    return 0
+
+
+def _scores_of(pattern: str, arguments: argparse.Namespace) -> Sequence[float]:
+    """Return the mean return of each training run that a pattern matches."""
+    from surefoot.runs.returns import read_record
+
+    scores = []
+    paths = sorted(glob.glob(pattern))  # noqa: PTH207 - the pattern may be absolute, which Path.glob refuses
+    if len(paths) < 2:
+        raise InputError(f"{pattern} matches {len(paths)} training runs, expected at least 2; quote the pattern")
+    for path in paths:
+        # A mean needs no limits: those of the file itself, where none are given.
+        record = read_record(Path(path), floor=arguments.floor, ceiling=arguments.ceiling, unlimited=True)
+        if record is None:
+            raise InputError(f"{path} has no returns; give run directories or files of returns, one for each run")
+        scores.append(float(record.returns.mean()))
+    return scores

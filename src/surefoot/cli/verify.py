@@ -39,8 +39,9 @@ def add_verify(commands: Any) -> None:
         ),
     )
     what = section(parser, AGENT)
-    what.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of surefoot certify")
+    what.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of surefoot certify or compare")
     add_agent(parser, recorded=True)
+    what.add_argument("--agent-b", metavar="AGENT", help="the second agent of a comparison, as --agent is the first")
     what.add_argument("--env", metavar="ID", help="the run's environment, if its name would import a module")
     add_code(parser)
     checked = section(parser, STATISTICS)
@@ -79,6 +80,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
         verdict = verify(
             arguments.run_dir,
             agent=arguments.agent,
+            agent_b=arguments.agent_b,
             blocks=arguments.blocks,
             fresh=arguments.fresh,
             seed=arguments.seed,

@@ -1,34 +1,42 @@
-"""Whether one agent is better than another under the worst attack: one claim, valid whenever the run stops.
+"""What the episodes of two agents prove about their difference, without attack and under the worst one.
 
-Write W(b) for the expected return of a smoothed agent under the worst attack with budget b, the infimum over all
-attackers. What is claimed is W_A(b) > W_B(b).
+Without attack: an interval for E X - E Y (``proof.difference``).
 
-Proof. Let l and u be bounds with P(l > W_A(b) at any time) <= alpha / 2 and P(u < E[X_B] at any time) <= alpha / 2,
-where X_B is the return of B without attack. The attacker who does nothing is one of B's attackers, so W_B(b) <= E[X_B].
-Outside of an event of probability alpha, l > u implies W_A(b) >= l > u >= E[X_B] >= W_B(b), at every time at once. So
-the run may stop the first time that l > u, or for any other reason. Nothing is needed from B's noise: B may be
-undefended, its observations may even be attacked with budget b or less, because the mean under any such attack is an
-upper bound of W_B(b) too. (Where l > u, A under attack is better than B even without attack.)
+Under attack: write W(b) for the expected return of a smoothed agent under the worst attack with budget b, the infimum
+over all attackers. Let l(b) and u be bounds with P(l(b) > W_A(b) for any b) <= alpha' and P(u < E[Y']) <= alpha', where
+Y' is the return of B without attack, or under an attack with budget b' <= b. The attacker who does nothing is one of
+B's attackers, and so is the one that was run, so W_B(b) <= E[Y'] <= u. Hence W_A(b) - W_B(b) >= l(b) - u at all budgets
+at once, with probability 1 - 2 alpha'. Nothing is needed from B's noise: B may be undefended.
 
-The lower bound l is that of a sequential certificate of A, at confidence 1 - alpha / 2: ``Bets`` on the worst-case mean
-(T3). The upper bound u is minus the lower bound of the mean of minus B's returns: the same bets at budget 0, which need
-a ceiling.
+Alpha: all of it for the interval where no budget is asked for. Else half for the interval and a quarter for each of l
+and u, so that the whole table holds with the confidence asked for (union bound). With ``anytime`` bounds all of that
+holds at every number of episodes at once, and the run may stop whenever and for whatever reason.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.episodes import MOST_ASKED, Episodes
 from surefoot.errors import InputError
+from surefoot.files import number, read_json, untrusted
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.certificate import checked_budget
+from surefoot.proof.difference import Interval, Pairs, difference_interval, pair_up, rounded_interval
+from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.proposals import plug_in_means
-from surefoot.proof.planning.strategies import Bets
+from surefoot.proof.planning.strategies import Bets, worst_means
+from surefoot.proof.query import check_confidence
+from surefoot.proof.resolution import could_not_see
 from surefoot.proof.rounding import (
+    count_decimals,
     format_exact,
     format_lower,
     format_percent,
@@ -38,146 +46,528 @@ from surefoot.proof.rounding import (
 )
 from surefoot.proof.stopping import StoppingMonitor
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Floats = NDArray[np.float64]
 
+COMPARISON_FILE = "comparison.json"
+COMPARISON_SCHEMA = 1
+LISTED = 10  # changed episodes that are named
+# Whoever reads of two agents may think of two algorithms.
+NOT_ALGORITHMS = (
+    "This is about these agents, not about the algorithms that trained them: another training run gives another "
+    "agent. 'surefoot compare --runs' compares algorithms."
+)
+PAIRED_BY = {
+    "seeds": "paired: both ran the same {n:,} episodes, with the same environment seeds and noise",
+    "independent": "unpaired: {n:,} episodes each that share no random numbers",
+    "unknown": "unpaired: nothing says which episodes of the two belong together",
+}
 _FEWEST_EPISODES = 1_000  # before which nothing is given up
 _HOPELESS_GAP = 4.0  # in standard errors of B's mean
+_MOST_DIGITS = 15
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What must be proved of A against B; ``margin`` is None where A must be better.
+
+    >>> Gate(5.0).is_met(-4.2), Gate(None).is_met(0.0)
+    (True, False)
+    """
+
+    margin: float | None
+
+    def __post_init__(self) -> None:
+        if self.margin is not None and not (math.isfinite(self.margin) and self.margin >= 0):
+            raise InputError(f"margin must be a finite number >= 0, got {self.margin}")
+
+    def is_met(self, at_least: float) -> bool:
+        """Return whether a difference of at least so much is enough."""
+        if self.margin is None:
+            return at_least > 0
+        return at_least >= -self.margin
+
+    def is_refuted(self, at_most: float) -> bool:
+        """Return whether a difference of at most so much is too little."""
+        if self.margin is None:
+            return at_most <= 0
+        return at_most < -self.margin
+
+    def __str__(self) -> str:
+        if self.margin is None:
+            return "A is better than B"
+        return f"A is no worse than B by more than {format_exact(self.margin)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of two agents, fixed before the first episode.
+
+    Attributes:
+        confidence: That of the whole table.
+        budgets: Attack budgets above 0.
+        gate: What must be proved, or None.
+    """
+
+    confidence: float = 0.95
+    budgets: tuple[float, ...] = ()
+    gate: Gate | None = None
+
+    def __post_init__(self) -> None:
+        check_confidence(self.confidence)
+        if len(self.budgets) > MOST_ASKED:
+            raise InputError(f"expected at most {MOST_ASKED:,} budgets, got {len(self.budgets):,}")
+        # The difference without attack is in every table.
+        asked = {checked_budget(budget) for budget in self.budgets} - {0.0}
+        object.__setattr__(self, "budgets", tuple(sorted(asked)))
+
+    @property
+    def alpha_without_attack(self) -> float:
+        """The error probability of the interval without attack."""
+        alpha = 1 - self.confidence
+        return alpha / 2 if self.budgets else alpha
+
+    @property
+    def alpha_under_attack(self) -> float:
+        """That of A's lower bounds, and again of B's upper bound."""
+        return (1 - self.confidence) / 4
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is asked as JSON data."""
+        gate = None if self.gate is None else {"margin": self.gate.margin}
+        return {"confidence": self.confidence, "budgets": list(self.budgets), "gate": gate}
+
+
+@dataclass(frozen=True)
+class AttackedRow:
+    """What holds at one budget: A has at least ``lower`` under any attack, B at most ``upper`` under its worst one."""
+
+    budget: float
+    lower: float
+    upper: float
+
+    @property
+    def at_least(self) -> float:
+        """By how much A is better than B under the worst attack on each, at least."""
+        return self.lower - self.upper
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How often paired episodes differ, and the ones that differ most: (number or seed, A's return, B's return)."""
+
+    higher: int
+    lower: int
+    equal: int
+    largest: tuple[tuple[int, float, float], ...]
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> Changes | None:
+        """Count and list; None where episodes have nothing in common."""
+        if not pairs.names:
+            return None
+        differences = pairs.differences
+        largest = []
+        for row in np.argsort(-np.abs(differences), kind="stable")[:LISTED]:
+            if differences[row] != 0:
+                largest.append((pairs.names[row], float(pairs.a[row]), float(pairs.b[row])))
+        return cls(
+            int((differences > 0).sum()), int((differences < 0).sum()), int((differences == 0).sum()), tuple(largest)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What episodes of two agents prove about them.
+    """What episodes of two agents prove about their difference.
+
+    >>> import surefoot
+    >>> returns = {"A": [1, 1, 0, 1, 1, 1, 1, 1, 1, 1] * 10, "B": [0, 1, 0, 0, 1, 0, 1, 1, 0, 0] * 10}
+    >>> known = {"sigma": 0.0, "floor": 0, "ceiling": 1, "method": "binary", "episode_seeds": list(range(100))}
+    >>> a, b = (surefoot.Episodes.from_returns(returns[side], **known) for side in "AB")
+    >>> comparison = surefoot.compare(a, b)
+    >>> comparison.winner, comparison.pairing, round(comparison.interval.low, 1)
+    ('A', 'seeds', 0.4)
 
     Attributes:
-        budget: Attack budget, the l2 norm of all perturbations of one episode.
-        confidence: Probability, over repeated runs, that no false claim is made, whenever the run stops.
-        lower: Lower bound on A's mean return under any attack with that budget.
-        upper: Upper bound on the mean return of B's episodes, and so on B's mean under the worst attack.
-        estimates: Mean returns of A's and of B's episodes: estimates.
-        n_episodes: Numbers of episodes of A and of B.
-        stopped: Why there are no more: "proved", "out of reach", "all played" or "stopped by hand".
+        question: What was asked.
+        names: The two agents, A first.
+        interval: Of the difference of the mean returns without attack, A's minus B's.
+        pairing: "seeds" where both ran the same episodes, "independent" where they share no random numbers, "unknown".
+        means: Mean returns: estimates.
+        n_episodes: Numbers of episodes.
+        n_pairs: Number of pairs; of episodes of the shorter run where there are none.
+        limits: Floor and ceiling of the return.
+        attacked: What holds at each budget asked for.
+        attacked_by: The attack on B under which its upper bound holds, or None without.
+        changes: Which episodes differ; None where they have nothing in common.
+        anytime: Whether all of that holds wherever the run stops.
+        stopped: Why there are no more episodes; None if their number was fixed in advance.
+        sides: What the files say of each agent's episodes: hash of the record and more.
+        directory: The run directory, or None if nothing was written.
     """
 
-    budget: float
-    confidence: float
-    lower: float
-    upper: float
-    estimates: tuple[float, float]
+    question: Question
+    names: tuple[str, str]
+    interval: Interval
+    pairing: str
+    means: tuple[float, float]
     n_episodes: tuple[int, int]
-    stopped: str
+    n_pairs: int
+    limits: tuple[float, float]
+    attacked: tuple[AttackedRow, ...] = ()
+    attacked_by: str | None = None
+    changes: Changes | None = None
+    anytime: bool = False
+    stopped: str | None = None
+    sides: Mapping[str, Mapping[str, Any]]
+    directory: Path | None = None
 
     @property
-    def proved(self) -> bool:
-        """Whether A is better than B under the worst attack with the budget."""
-        return self.lower > self.upper
+    def winner(self) -> str | None:
+        """ "A" or "B", whichever is proved to have the higher mean return without attack; None if neither is."""
+        if self.interval.low > 0:
+            return "A"
+        if self.interval.high < 0:
+            return "B"
+        return None
 
-    def _count_digits(self) -> int:
-        """Return decimals with which a proved claim also reads as one: both bounds are rounded towards each other."""
-        if not self.proved:
-            return 2
-        for digits in range(2, 16):
-            if float(format_lower(self.lower, digits)) > float(format_upper(self.upper, digits)):
-                return digits
-        return 2
+    @property
+    def passed(self) -> bool:
+        """Whether what the gate asks for is proved, at budget 0 and at all budgets; True without a gate."""
+        gate = self.question.gate
+        if gate is None:
+            return True
+        return gate.is_met(self.interval.low) and all(gate.is_met(row.at_least) for row in self.attacked)
+
+    @property
+    def digits(self) -> int:
+        """Decimals with which a proved order also reads as one, although bounds are rounded towards each other."""
+        digits = count_decimals(*self.limits, self.means[0])
+        while digits < _MOST_DIGITS and self.winner is not None:
+            low = float(format_lower(self.interval.low, digits))
+            high = float(format_upper(self.interval.high, digits))
+            if low > 0 or high < 0:
+                break
+            digits += 1
+        return digits
+
+    @property
+    def statement(self) -> str:
+        """The result in one or two sentences."""
+        low = format_lower(self.interval.low, self.digits)
+        high = format_upper(self.interval.high, self.digits)
+        a, b = self.names
+        found = f"mean return of A ({a}) minus that of B ({b}) is from {low} to {high}"
+        with_confidence = f"with {format_percent(self.question.confidence)} confidence the"
+        if self.winner is not None:
+            return f"{self.winner} is better: {with_confidence} {found}."
+        smallest = format_upper(self.interval.resolution, self.digits)
+        return (
+            f"Not separated: {with_confidence} {found}; a difference below {smallest} is invisible with these episodes."
+        )
+
+    @property
+    def could_not_see(self) -> str:
+        """The smallest difference that these episodes could have shown."""
+        return could_not_see(self.interval.resolution, self.n_pairs, "a difference of mean returns", self.digits)
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return the table: budget, difference, and what it rests on."""
+        digits = self.digits
+        low = format_lower(self.interval.low, digits)
+        high = format_upper(self.interval.high, digits)
+        table = [("0", f"{low} to {high}", PAIRED_BY[self.pairing].format(n=self.n_pairs))]
+        how = "without attack" if self.attacked_by is None else f"under the attack {self.attacked_by}"
+        for row in self.attacked:
+            proof = (
+                f"A at least {format_lower(row.lower, digits)} under any attack, B at most "
+                f"{format_upper(row.upper, digits)} {how}, and so under its worst one"
+            )
+            table.append((format_exact(row.budget), f"at least {format_lower(row.at_least, digits)}", proof))
+        return table
+
+    def __str__(self) -> str:
+        rows = [("attack budget", "A minus B", "why"), *self.rows()]
+        widths = [max(len(row[column]) for row in rows) for column in range(2)]
+        lines = [self.statement, ""]
+        for budget, difference, why in rows:
+            lines.append(f"{budget:>{widths[0]}}  {difference:>{widths[1]}}  {why}")
+        lines.append("")
+        if self.changes is not None:
+            lines.append(self.change_sentence)
+        lines.append(self.could_not_see)
+        lines.append(NOT_ALGORITHMS)
+        if self.question.gate is not None:
+            lines.append(f"{'Passed' if self.passed else 'NOT passed'}: {self.question.gate}.")
+        return "\n".join(lines)
+
+    @property
+    def change_sentence(self) -> str:
+        """How many paired episodes differ, and which ones most."""
+        changes = self.changes
+        if changes is None:
+            return ""
+        counted = f"A's return is higher in {changes.higher:,} episodes, lower in {changes.lower:,}, equal in "
+        listed = []
+        for name, a, b in changes.largest[:3]:
+            listed.append(f"{name} ({a:g} and {b:g})")
+        if not listed:
+            return f"{counted}{changes.equal:,}."
+        return f"{counted}{changes.equal:,}; the largest differences are in episodes {', '.join(listed)}."
 
     def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON data."""
-        return {"schema": 1, "proved": self.proved, **asdict(self)}
+        """Return the comparison as strict JSON data."""
+        changes = None
+        if self.changes is not None:
+            changes = {**vars(self.changes), "largest": [list(one) for one in self.changes.largest]}
+        return {
+            "schema": COMPARISON_SCHEMA,
+            **self.question.to_json(),
+            "names": list(self.names),
+            "winner": self.winner,
+            "passed": self.passed,
+            "low": self.interval.low,
+            "high": self.interval.high,
+            "resolution": self.interval.resolution,
+            "pairing": self.pairing,
+            "means": list(self.means),
+            "n_episodes": list(self.n_episodes),
+            "n_pairs": self.n_pairs,
+            "floor": self.limits[0],
+            "ceiling": self.limits[1],
+            "attacked": [vars(row) for row in self.attacked],
+            "attacked_by": self.attacked_by,
+            "changes": changes,
+            "anytime": self.anytime,
+            "stopped": self.stopped,
+            "planner": PLANNER_VERSION,
+            "sides": {name: dict(facts) for name, facts in self.sides.items()},
+        }
 
-    def sentence(self, a: str, b: str, *, attacked: bool = False) -> str:
-        """Return the claim in words, or that it is not proved.
+    @classmethod
+    def load(cls, path: str | Path) -> Comparison:
+        """Read ``comparison.json``, or the one in a run directory."""
+        found = Path(path)
+        if found.is_dir():
+            found = found / COMPARISON_FILE
+        content = read_json(found)
+        with untrusted(found, "comparison"):
+            try:
+                return replace(_from_json(content), directory=found.parent)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                raise InputError(f"{found} is no comparison that this version reads: {error}") from error
+        raise AssertionError
 
-        Args:
-            a: Name of the one agent.
-            b: Name of the other.
-            attacked: Whether B's episodes were attacked.
-        """
-        how = "without attack"
-        if attacked:
-            how = "under the attack tried"
-        digits = self._count_digits()
-        # Any attack on B bounds its worst case from above: no attack at all does, too.
-        bounds = (
-            f"under any observation attack with budget {format_exact(self.budget)} the expected return of A is at "
-            f"least {format_lower(self.lower, digits)}; that of B is at most {format_upper(self.upper, digits)} {how}, "
-            "and so under the worst one"
-        )
-        claim = f"A ({a}) is better than B ({b}) under the worst attack"
-        if self.proved:
-            return f"With {format_percent(self.confidence)} confidence, {claim}: {bounds}."
-        return f"Not proved: {claim}. With {format_percent(self.confidence)} confidence, {bounds}."
-
-
-class ComparisonMonitor(StoppingMonitor):
-    """Watches for a proof that A is better than B, or for the likelihood that there will be none."""
-
-    def __init__(self, *, budget: float, sigma: float, confidence: float, limits: tuple[float, float | None]) -> None:
-        """Fix in advance what is claimed.
-
-        Args:
-            budget: Attack budget.
-            sigma: A's noise.
-            confidence: That of the claim; each of the two bounds gets half of alpha.
-            limits: Floor and ceiling of the return.
+    def plot(self) -> Figure:
+        """Draw the differences with their bounds and return the figure of matplotlib.
 
         Raises:
-            InputError: If there is no ceiling, without which B's mean has no upper bound, or if A has no noise.
+            InputError: If matplotlib is not installed.
+        """
+        try:
+            from surefoot.report.certificate_figure import comparison_figure
+        except ImportError as error:
+            raise InputError("plot() needs matplotlib: pip install matplotlib") from error
+        return comparison_figure(self)
+
+
+def _from_json(content: Mapping[str, Any]) -> Comparison:
+    if content["schema"] != COMPARISON_SCHEMA:
+        raise ValueError(f"schema {content['schema']}, expected {COMPARISON_SCHEMA}")
+    gate = content["gate"]
+    if gate is not None:
+        gate = Gate(None if gate["margin"] is None else number(gate["margin"]))
+    attacked = []
+    for row in content["attacked"]:
+        attacked.append(AttackedRow(number(row["budget"]), number(row["lower"]), number(row["upper"])))
+    changes = content["changes"]
+    if changes is not None:
+        largest = tuple((int(name), number(a), number(b)) for name, a, b in changes["largest"])
+        changes = Changes(int(changes["higher"]), int(changes["lower"]), int(changes["equal"]), largest)
+    if content["pairing"] not in PAIRED_BY:
+        raise ValueError(f"pairing {content['pairing']!r:.40}")
+    a, b = content["names"]
+    return Comparison(
+        question=Question(
+            confidence=number(content["confidence"]), budgets=tuple(map(number, content["budgets"])), gate=gate
+        ),
+        names=(str(a), str(b)),
+        interval=Interval(number(content["low"]), number(content["high"])),
+        pairing=content["pairing"],
+        means=_two_numbers(content["means"]),
+        n_episodes=(int(content["n_episodes"][0]), int(content["n_episodes"][1])),
+        n_pairs=int(content["n_pairs"]),
+        limits=(number(content["floor"]), number(content["ceiling"])),
+        attacked=tuple(attacked),
+        attacked_by=content["attacked_by"],
+        changes=changes,
+        anytime=bool(content["anytime"]),
+        stopped=content["stopped"],
+        sides={str(name): dict(facts) for name, facts in content["sides"].items()},
+    )
+
+
+def _two_numbers(found: Sequence[Any]) -> tuple[float, float]:
+    first, second = found
+    return number(first), number(second)
+
+
+class Comparer(StoppingMonitor):
+    """Answers a question, for a number of episodes fixed in advance or again and again while they come in."""
+
+    def __init__(self, question: Question, a: Episodes, b: Episodes, *, anytime: bool = False) -> None:
+        """Fix in advance what is asked.
+
+        Args:
+            question: What is asked.
+            a: Any episodes of A's run: its setup is read, and not its returns.
+            b: Any of B's.
+            anytime: Whether bounds must hold wherever the run stops.
+
+        Raises:
+            InputError: If the two cannot be compared, or if A has no noise and budgets are asked for.
         """
         super().__init__()
-        floor, ceiling = limits
-        if ceiling is None:
-            raise InputError("a comparison needs a ceiling: without it the mean of B has no upper bound; give ceiling=")
-        if not sigma > 0:
-            raise InputError(f"A must have noise, got sigma {sigma:g}: without it nothing is certified")
-        if not 0 < confidence < 1:
-            raise InputError(f"confidence must be strictly between 0 and 1, got {confidence}")
-        self.budget = checked_budget(budget)
-        self.confidence = confidence
-        self.floor = floor
-        self.ceiling = ceiling
-        self.scaled_budget = budget / sigma
-        # The union bound: the claim needs both bounds, so each gets half.
-        alpha = (1 - confidence) / 2
-        self._bets_on_a = Bets([self.scaled_budget], alpha, floor, ceiling)
-        # On minus B's returns: a lower bound of their mean is an upper bound of B's.
-        self._bets_on_b = Bets([0.0], alpha, -ceiling, -floor)
+        self.question = question
+        self.pairing = pair_up(a, b).pairing
+        assert a.ceiling is not None
+        self.floor = a.floor
+        self.ceiling = a.ceiling
+        self.anytime = anytime
+        if question.budgets and not a.sigma > 0:
+            raise InputError(f"A must have noise, got sigma {a.sigma:g}: without it nothing is certified under attack")
+        if anytime and self.pairing == "unknown":
+            raise InputError("a run that stops by itself needs two agents whose episodes belong together")
+        self.scaled_budgets = [budget / a.sigma for budget in question.budgets]
+        span = self.ceiling - self.floor
+        half = question.alpha_without_attack / 2
+        self._bets_above = Bets([0.0], half, -span, span)
+        self._bets_below = Bets([0.0], half, -span, span)
+        self._bets_on_a = None
+        if question.budgets:
+            each = question.alpha_under_attack
+            self._bets_on_a = Bets(self.scaled_budgets, each, self.floor, self.ceiling)
+            # On minus B's returns: a lower bound of their mean is an upper bound of B's.
+            self._bets_on_b = Bets([0.0], each, -self.ceiling, -self.floor)
 
     @property
     def goal(self) -> dict[str, Any]:
-        """What is claimed, as JSON data."""
-        return {"compare": self.budget, "confidence": self.confidence}
+        """What is asked, as JSON data."""
+        return {"compare": self.question.to_json()}
 
     def _look(self, *returns: Floats) -> str | None:
-        a, b = returns
-        now = self.result(a, b, "proved")
-        self.so_far = f"A at least {format_lower(now.lower)}, B at most {format_upper(now.upper)}"
-        if now.proved:
+        a, b, attacked = (*returns, returns[1])[:3]
+        n = min(a.size, b.size)
+        interval = self._anytime_interval(a[:n] - b[:n])
+        rows = self._attacked_rows(a, attacked)
+        self.so_far = f"A minus B from {format_lower(interval.low)} to {format_upper(interval.high)}"
+        gate = self.question.gate or Gate(None)
+        if self.question.gate is not None and gate.is_refuted(interval.high):
+            return "refuted"
+        separated = gate.is_met(interval.low) or (self.question.gate is None and interval.high < 0)
+        if separated and all(gate.is_met(row.at_least) for row in rows):
             return "proved"
-        if self._is_hopeless(a, b):
+        if self._is_hopeless(a, attacked, gate):
             return "out of reach"
         return None
 
-    def _is_hopeless(self, a: Floats, b: Floats) -> bool:
-        """Return whether the bounds would not meet with many more episodes either, as far as estimates say.
+    def _is_hopeless(self, a: Floats, b: Floats, gate: Gate) -> bool:
+        """Return whether the bounds under attack would not meet with many more episodes either, by estimates.
 
         It only ends the run; what is claimed does not depend on it. The plug-in value is biased up.
         """
-        if min(a.size, b.size) < _FEWEST_EPISODES:
+        if not self.scaled_budgets or min(a.size, b.size) < _FEWEST_EPISODES:
             return False
-        possible = float(plug_in_means(Sample.of(a), np.array([self.scaled_budget]), self.floor)[0])
-        return bool(possible < b.mean() - _HOPELESS_GAP * b.std() / b.size**0.5)
+        possible = float(plug_in_means(Sample.of(a), np.array(self.scaled_budgets[-1:]), self.floor)[0])
+        return not gate.is_met(possible - float(b.mean()) + _HOPELESS_GAP * float(b.std()) / b.size**0.5)
 
-    def result(self, a: Floats, b: Floats, stopped: str) -> Comparison:
-        """Return what these returns prove; ``stopped`` is the reason why there are no more."""
-        # Bets hold at every number of episodes, so a look at any time may be the last one.
-        lower = self._bets_on_a.after(a).at(self.scaled_budget)
-        upper = -self._bets_on_b.after(-b).at(0.0)
+    def _anytime_interval(self, differences: Floats) -> Interval:
+        low = float(self._bets_above.after(differences).at(0.0))
+        high = -float(self._bets_below.after(-differences).at(0.0))
+        return rounded_interval(low, high, differences, self.ceiling - self.floor)
+
+    def _attacked_rows(self, a: Floats, b: Floats) -> tuple[AttackedRow, ...]:
+        if self._bets_on_a is None:
+            return ()
+        if self.anytime:
+            lower = self._bets_on_a.after(a).at(self.scaled_budgets)
+            upper = -float(self._bets_on_b.after(-b).at(0.0))
+        else:
+            each = self.question.alpha_under_attack
+            lower = worst_means(a, self.scaled_budgets, each, self.floor, self.ceiling).at(self.scaled_budgets)
+            upper = -float(worst_means(-b, [0.0], each, -self.ceiling, -self.floor).at(0.0))
+        rounded = rounded_lower(lower, self.floor, (float(a.min()), float(a.max())))
+        upper = float(rounded_upper(upper, self.ceiling, (float(b.min()), float(b.max()))))
+        rows = zip(self.question.budgets, rounded.tolist(), strict=True)
+        return tuple(AttackedRow(budget, bound, upper) for budget, bound in rows)
+
+    def answer(
+        self,
+        a: Episodes,
+        b: Episodes,
+        attacked_b: Episodes | None = None,
+        *,
+        names: tuple[str | None, str | None] = (None, None),
+        stopped: str | None = None,
+    ) -> Comparison:
+        """Return what these episodes prove.
+
+        Args:
+            a: A's episodes without attack.
+            b: B's.
+            attacked_b: B's under an attack, for its upper bound; by default those without.
+            names: What the agents are called, where their episodes do not say it.
+            stopped: Why there are no more episodes, in a run that stops by itself.
+        """
+        for one in (a, b):
+            if not self.anytime:
+                one.check_complete()
+        if (self.question.budgets or attacked_b is not None) and a.attacked:
+            raise InputError("A's episodes were attacked: bounds under any attack need episodes without")
+        pairs = pair_up(a, b)
+        if self.anytime:
+            interval = self._anytime_interval(pairs.differences)
+        else:
+            interval = difference_interval(pairs, self.question.alpha_without_attack)
+        under = b if attacked_b is None else attacked_b
+        sides = {"A": side_facts(a), "B": side_facts(b)}
+        if attacked_b is not None:
+            sides["B-attacked"] = side_facts(attacked_b)
         return Comparison(
-            budget=self.budget,
-            confidence=self.confidence,
-            lower=float(rounded_lower(lower, self.floor, (float(a.min()), float(a.max())))),
-            upper=float(rounded_upper(upper, self.ceiling, (float(b.min()), float(b.max())))),
-            estimates=(float(a.mean()), float(b.mean())),
-            n_episodes=(a.size, b.size),
+            question=self.question,
+            names=(names[0] or describe_side(a, "A"), names[1] or describe_side(b, "B")),
+            interval=interval,
+            pairing=pairs.pairing,
+            means=(float(pairs.a.mean()), float(pairs.b.mean())),
+            n_episodes=(len(a), len(b)),
+            n_pairs=pairs.size,
+            limits=(self.floor, self.ceiling),
+            attacked=self._attacked_rows(a.returns, under.returns),
+            attacked_by=None if attacked_b is None else str(attacked_b.metadata.get("adversary")),
+            changes=Changes.of(pairs),
+            anytime=self.anytime,
             stopped=stopped,
+            sides=sides,
         )
+
+
+def side_facts(episodes: Episodes) -> dict[str, Any]:
+    """Return what a comparison's file says of the episodes of one agent."""
+    keys = ("task", "agent", "agent_sha256", "seed", "adversary", "budget")
+    known = {key: episodes.metadata.get(key) for key in keys}
+    return {**known, "sigma": episodes.sigma, "record_sha256": episodes.sha256}
+
+
+def describe_side(episodes: Episodes, default: str) -> str:
+    """Return what an agent is called in sentences."""
+    name = str(episodes.metadata.get("agent") or default)
+    if episodes.attacked:
+        return f"{name}, attacked with budget {episodes.metadata.get('budget')}"
+    # Of returns of others nothing is known of noise, and nothing is asked.
+    if not isinstance(episodes.metadata.get("block"), int):
+        return name
+    if not episodes.sigma:
+        return f"{name}, undefended"
+    return f"{name}, sigma {episodes.sigma:g}"

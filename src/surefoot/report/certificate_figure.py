@@ -1,4 +1,4 @@
-"""The figure of a certificate, readable in black and white: bounds are lines, estimates are single marks."""
+"""Figures of certificates and comparisons, readable in black and white: bounds are lines, estimates single marks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from surefoot.episodes import Baseline
 from surefoot.proof.certificate import Certificate
+from surefoot.proof.comparison import Comparison
 from surefoot.proof.rounding import format_exact, format_percent
 
 BOUND_COLOR = "#0b5394"
@@ -70,4 +71,32 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
     )
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8, loc="best", framealpha=0.9)
+    return figure
+
+
+def comparison_figure(comparison: Comparison) -> Figure:
+    """Draw the interval of the difference without attack, the lower bounds under attack, and zero."""
+    figure = Figure(figsize=(6.8, 1.6 + 0.5 * len(comparison.attacked)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    labels = ["0"]
+    low, high = comparison.interval.low, comparison.interval.high
+    axes.plot([low, high], [0, 0], color=BOUND_COLOR, lw=5, solid_capstyle="butt", label="interval")
+    a, b = comparison.means
+    axes.plot([a - b], [0], "D", mfc="white", color="black", ms=6, label="difference of means (an estimate)")
+    for place, row in enumerate(comparison.attacked, start=1):
+        labels.append(format_exact(row.budget))
+        axes.plot([row.at_least], [place], ">", color=BOUND_COLOR, ms=8)
+    axes.axvline(0, color="black", lw=1, ls="--")
+    gate = comparison.question.gate
+    if gate is not None and gate.margin:
+        axes.axvline(-gate.margin, color=BASELINE_COLOR, lw=1.4, ls=":", label="margin")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.set_ylabel("attack budget")
+    axes.set_xlabel("mean return of A minus that of B; under attack: at least")
+    confidence = format_percent(comparison.question.confidence)
+    axes.set_title(f"A: {comparison.names[0]}, B: {comparison.names[1]} ({confidence} confidence)", fontsize=10)
+    axes.title.set_parse_math(False)
+    axes.legend(fontsize=8, loc="best")
     return figure

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from surefoot.episodes import Baseline
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
+from surefoot.proof.resolution import could_not_see
 from surefoot.proof.rounding import (
     count_decimals,
     format_budget,
@@ -347,6 +348,11 @@ def notes(certificate: Certificate) -> list[str]:
     if certificate.upper is not None:
         last += "; so do all upper bounds"
     lines.append(f"{last}.")
+    # The bound without attack says how small a loss so many episodes show.
+    at_zero = certificate.lower[certificate.budgets == 0]
+    if at_zero.size:
+        smallest = max(0.0, certificate.estimate - float(at_zero[0]))
+        lines.append(could_not_see(smallest, certificate.n_episodes, digits=digits_for(certificate)))
     return lines
 
 

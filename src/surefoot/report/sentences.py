@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from surefoot.errors import InputError
+from surefoot.proof.comparison import NOT_ALGORITHMS
 from surefoot.proof.rounding import format_budget, format_estimate, format_exact, format_lower
 from surefoot.report.budget_words import explain_budget
 from surefoot.report.certificate_text import asked_budgets, headline, norm_of
@@ -49,6 +50,8 @@ def opening_sentences(groups: Sequence[Group]) -> list[str]:
             f"Each of the {len(proved)} certificates holds with its own confidence. If you rely on several of them, "
             "their error probabilities add up."
         ]
+        if len({run.identity.get("agent_sha256") for run in certified_runs(groups)}) > 1:
+            proved.append(NOT_ALGORITHMS)
     measured = []
     for group in groups:
         for entry in group.attacked:

@@ -1,68 +1,77 @@
-"""Episodes of two agents in turn, until one is proved better, and the directory that is left of that."""
+"""Episodes of two agents on the same seeds, a fixed number or until enough is proved."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-from surefoot.files import write_json
+from surefoot.episodes import Episodes
 from surefoot.play.plan import Plan
 from surefoot.play.workers import Workers
-from surefoot.proof.comparison import Comparison, ComparisonMonitor
-from surefoot.provenance import versions
+from surefoot.proof.comparison import Comparer, Comparison, Question
+from surefoot.runs.finish import finish_comparison
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.sequential import run_until, sequential_setup, stream_blocks
 
-COMPARISON_FILE = "comparison.json"
-SIDES = ("A", "B")
-
 
 def compared_run(
-    a: Plan,
-    b: Plan,
-    contest: ComparisonMonitor,
+    plans: Mapping[str, Plan],
+    question: Question,
     folder: Path,
     *,
+    anytime: bool = False,
     workers: int | Workers = 1,
     progress: Callable[..., None] | None = None,
     command: str | None = None,
 ) -> Comparison:
-    """Run both agents in turn until A is proved better or there is no more reason to hope, and write it down.
+    """Run both agents, compare them, and write everything into ``folder``.
 
     Args:
-        a: The agent that is claimed to be better.
-        b: The other one; it may be undefended or under attack.
-        contest: What is claimed, fixed before the first episode.
-        folder: The run directory, with one directory of episodes for each agent; an interrupted run resumes there.
+        plans: What to run: "A", "B" and, where B's upper bound is to hold under an attack, "B-attacked".
+        question: What is asked, fixed before the first episode.
+        folder: The run directory, with one directory of episodes for each plan; an interrupted run resumes there.
+        anytime: Whether to stop as soon as the question is answered; else all episodes are run.
         workers: Number of processes, or other workers; they do not change the results.
         progress: Called with the numbers of episodes that are done and planned, and the bounds so far in words.
         command: What was typed to get this.
     """
-    plans = dict(zip(SIDES, (a, b), strict=True))
-    planned = a.n_episodes + b.n_episodes
+    comparer = Comparer(question, made_up(plans["A"]), made_up(plans["B"]), anytime=anytime)
+    planned = sum(plan.n_episodes for plan in plans.values())
+    stopped = None
+    records: list[Episodes] = []
     with ExitStack() as opened:
         stores = []
-        streams = []
         for side, plan in plans.items():
-            # The claim is part of each setup: bets made for one claim prove nothing about another.
-            store = opened.enter_context(RunFolder(folder / side, sequential_setup(plan, contest.goal)).opened())
-            stores.append(store)
-            streams.append(stream_blocks(plan, store, workers))
-        records, stopped = run_until(contest, *streams, planned=planned, progress=progress)
-        result = contest.result(records[0].returns, records[1].returns, stopped)
-        for store, record in zip(stores, records, strict=True):
-            store.finish(record)
-        content = result.to_json()
-        for side, plan in plans.items():
-            content[side] = _describe_side(plan)
-        write_json(folder / COMPARISON_FILE, {**content, "command": command, "versions": versions()})
-    return result
+            # The question is part of each setup: bets made for one claim prove nothing about another.
+            setup = sequential_setup(plan, comparer.goal) if anytime else plan.setup()
+            stores.append(opened.enter_context(RunFolder(folder / side, setup).opened()))
+        if anytime:
+            streams = [stream_blocks(plan, store, workers) for plan, store in zip(plans.values(), stores, strict=True)]
+            records, stopped = run_until(comparer, *streams, planned=planned, progress=progress)
+            for store, record in zip(stores, records, strict=True):
+                store.finish(record)
+        else:
+            for plan, store in zip(plans.values(), stores, strict=True):
+                inner = _count_on(progress, sum(map(len, records)), planned)
+                records.append(store.recorded(plan, workers=workers, progress=inner))
+        comparison = comparer.answer(*records, stopped=stopped)
+        return finish_comparison(folder, comparison, dict(zip(plans, records, strict=True)), command=command)
 
 
-def _describe_side(plan: Plan) -> dict[str, Any]:
-    """Return what ``comparison.json`` says of one of the runs."""
-    facts = plan.facts()
-    keys = ("task", "agent", "agent_sha256", "seed", "attacker", "budget")
-    return {"sigma": plan.noise.sigma, **{key: facts[key] for key in keys}}
+def made_up(plan: Plan) -> Episodes:
+    """Return a record of this setup with made-up returns: a question is refused before hours of simulation."""
+    return Episodes(
+        returns=plan.probe().returns,
+        sigma=plan.noise.sigma,
+        floor=plan.task.scoring.floor,
+        ceiling=plan.task.scoring.ceiling,
+        metadata=plan.facts(),
+    )
+
+
+def _count_on(progress: Callable[..., None] | None, done: int, planned: int) -> Callable[[int, int], None] | None:
+    """Return what reports the progress of one agent as a part of all."""
+    if progress is None:
+        return None
+    return lambda more, _: progress(done + more, planned)

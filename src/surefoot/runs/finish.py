@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from surefoot.episodes import Baseline
+from surefoot.episodes import Baseline, Episodes
 from surefoot.errors import InputError
-from surefoot.files import write_json, write_whole
+from surefoot.files import write_json, write_text, write_whole
 from surefoot.proof.certificate import Certificate
+from surefoot.proof.comparison import COMPARISON_FILE, Comparison
+from surefoot.proof.difference import pair_up
 from surefoot.proof.episode_budget import EpisodeCertificate
+from surefoot.provenance import versions
+from surefoot.report.comparison_page import write_comparison_page
 from surefoot.report.curves import same_bounds
 from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.read import neighbors, read_run
@@ -51,6 +57,32 @@ def finish_run(
     return write_run_report(folder, result if isinstance(result, Certificate) else None)
 
 
+def finish_comparison(
+    folder: Path, comparison: Comparison, records: Mapping[str, Episodes], *, command: str | None
+) -> Comparison:
+    """Write everything a comparison contains besides its episodes; return it with its directory.
+
+    Args:
+        folder: The run directory.
+        comparison: What is proved.
+        records: The episodes of each side.
+        command: What was typed to get this.
+    """
+    written = replace(comparison, directory=folder)
+    pairs = pair_up(records["A"], records["B"])
+    if pairs.names:
+        table = io.StringIO()
+        rows = csv.writer(table, lineterminator="\n")
+        rows.writerow(("episode", "seed", "return_a", "return_b"))
+        for name, a, b in zip(pairs.names, pairs.a.tolist(), pairs.b.tolist(), strict=True):
+            # Of episodes that were run here the seed is that of the run, and the number says which of its episodes.
+            rows.writerow((name, records["A"].metadata.get("seed", name), a, b))
+        write_text(folder / "episodes.csv", table.getvalue())
+    write_json(folder / COMPARISON_FILE, {**written.to_json(), "command": command, "versions": versions()})
+    write_comparison_page(written, folder / REPORT_FILE)
+    return written
+
+
 def write_run_report(folder: Path, certificate: Certificate | None = None) -> Path:
     """Write ``report.html`` into a run directory, with the runs next to it that are about the same agent.
 
@@ -58,6 +90,9 @@ def write_run_report(folder: Path, certificate: Certificate | None = None) -> Pa
         folder: The run directory.
         certificate: The directory's certificate if it is available; without it the same page takes longer.
     """
+    if (folder / COMPARISON_FILE).exists():
+        write_comparison_page(Comparison.load(folder), folder / REPORT_FILE)
+        return folder / REPORT_FILE
     run = read_run(folder)
     # What is on disk is the run; a certificate in memory only saves work, and only if it says the same.
     if certificate is not None and run.certificate is not None and same_bounds(certificate, run.certificate):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.episodes import Episodes
+from surefoot.episodes import LARGEST, Episodes
 from surefoot.errors import InputError
 from surefoot.files import (
     MOST_TEXT,
@@ -25,9 +27,26 @@ from surefoot.files import (
 from surefoot.noise import Noise
 
 STANDARD_INPUT = Path("-")
+RETURN_SUFFIXES = (".npy", ".npz", ".csv", ".txt", ".json")
 SUFFIXES = ".npy, .npz, .csv, .txt or .json"
-RETURN_NAMES = ("return", "returns", "episode_return", "episode_returns", "r")  # "reward" may be that of a step
-Found = tuple[NDArray[np.float64], str]  # the returns, and what was taken for them
+SUCCESS_NAMES = ("success", "successes", "is_success")
+# "reward" may be that of a step
+RETURN_NAMES = ("return", "returns", "episode_return", "episode_returns", "r", *SUCCESS_NAMES)
+SEED_NAMES = ("seed", "seeds", "episode_seed", "env_seed")
+TRUTHS = {"true": 1.0, "false": 0.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The returns of a file, what was taken for them, and the seeds of the episodes where it says them.
+
+    ``only_wins``  whether an episode is won or lost: then its return is 0 or 1
+    """
+
+    returns: NDArray[np.float64]
+    what: str
+    seeds: tuple[int, ...] | None = None
+    only_wins: bool = False
 
 
 def read_returns(
@@ -53,6 +72,10 @@ def read_returns(
         # Surefoot's own files have a header, which says sigma, floor and ceiling itself.
         if "header" in arrays:
             return _read_episode_data(path, sigma, floor, ceiling), "the returns of Surefoot's episode data"
+    found = _read_numbers(path, arrays)
+    if found.only_wins:
+        floor = 0.0 if floor is None else floor
+        ceiling = 1.0 if ceiling is None else ceiling
     missing = []
     if sigma is None:
         missing.append("sigma=")
@@ -60,14 +83,75 @@ def read_returns(
         missing.append("floor=")
     if sigma is None or floor is None:
         raise InputError(f"{path} also needs {' and '.join(missing)}: a file of numbers does not say")
+    metadata: dict[str, Any] = {}
+    if found.only_wins:
+        metadata["method"] = "binary"
+    if found.seeds is not None:
+        _check_seeds(path, found.seeds)
+        metadata["episode_seeds"] = list(found.seeds)
+    return Episodes.from_returns(found.returns, sigma=sigma, floor=floor, ceiling=ceiling, **metadata), found.what
+
+
+def _read_numbers(path: Path, arrays: dict[str, NDArray[np.float64]]) -> Found:
     if path.suffix == ".npz":
-        returns, what = _select_array(path, arrays)
-    elif path.suffix == ".npy":
-        returns = read_array(path)
-        what = "all numbers of the array"
-    else:
-        returns, what = _read_text(path)
-    return Episodes.from_returns(returns, sigma=sigma, floor=floor, ceiling=ceiling), what
+        return _select_array(path, arrays)
+    if path.suffix == ".npy":
+        return Found(read_array(path), "all numbers of the array")
+    return _read_text(path)
+
+
+def _check_seeds(path: Path, seeds: Sequence[int]) -> None:
+    """Refuse a seed that comes twice: two episodes of one seed are not independent."""
+    once: set[int] = set()
+    for seed in seeds:
+        if seed in once:
+            raise InputError(
+                f"{path} has two episodes of the seed {seed}: they are not independent; keep one episode of each seed"
+            )
+        once.add(seed)
+
+
+def read_record(
+    source: object,
+    *,
+    floor: float | None = None,
+    ceiling: float | None = None,
+    only_wins: bool = False,
+    unlimited: bool = False,
+) -> Episodes | None:
+    """Return the episodes that something names, or None if it names an agent.
+
+    Args:
+        source: Episodes, a run directory with a finished record, or a file of returns.
+        floor: Lowest return that is possible, for a file that does not say it.
+        ceiling: Highest return that is possible.
+        only_wins: Whether only floor and ceiling can be returns.
+        unlimited: Whether the limits of a file of returns may be unknown, because nothing is proved with it.
+
+    Raises:
+        InputError: If a run directory is not finished, or a file cannot be read.
+    """
+    if isinstance(source, Episodes):
+        return source
+    if not isinstance(source, str | Path):
+        return None
+    path = Path(source)
+    if path.is_dir():
+        if (path / "episodes.npz").exists():
+            return Episodes.load(path / "episodes.npz")
+        if (path / "setup.json").exists():
+            raise InputError(f"{path} is a run that was not finished: it has no episodes.npz; run it to its end")
+        return None
+    if not path.name.endswith(tuple(RETURN_SUFFIXES)):
+        return None
+    has_header = path.suffix == ".npz" and "header" in read_arrays(path)
+    if unlimited and floor is None and not has_header:
+        floor = -LARGEST
+    # Without attack nothing is asked of the noise, so that a file of numbers need not say it.
+    record, _ = read_returns(path, None if has_header else 0.0, floor, ceiling)
+    if not only_wins:
+        return record
+    return replace(record, metadata={**record.metadata, "method": "binary"})
 
 
 def _read_episode_data(
@@ -100,7 +184,7 @@ def _read_text(path: Path) -> Found:
         content = sys.stdin.buffer.read(MOST_TEXT + 1)
         check_size(path, what, len(content), MOST_TEXT)
         if content.startswith(b"\x93NUMPY"):
-            return parsed_array(content), "all numbers of the array"
+            return Found(parsed_array(content), "all numbers of the array")
         text = content.decode("utf-8-sig").strip()
         if text[:1] in ("[", "{"):
             return _parse_text(path, text, ".json")
@@ -126,20 +210,39 @@ def _select_array(path: Path, arrays: dict[str, NDArray[np.float64]]) -> Found:
                 f"{path} has evaluations at {len(results)} times of a training, each of another agent; save the "
                 "returns of the one to certify, from fresh episodes with noise, with numpy.save"
             )
-        return results[0], "'results' of SB3's evaluations.npz, its only evaluation"
+        return Found(results[0], "'results' of SB3's evaluations.npz, its only evaluation")
     name = _select_name(path, "array", list(arrays))
-    return arrays[name], f"the array {name!r}"
+    return Found(arrays[name], f"the array {name!r}")
 
 
 def _select_list(path: Path, content: object) -> Found:
+    if isinstance(content, dict) and ("per_episode" in content or "per_task" in content):
+        return _read_lerobot(path, content)
     if isinstance(content, dict):
         # Only lists can be returns: a file may also say when and with what they were measured.
         lists = [key for key, value in content.items() if isinstance(value, list)]
         name = _select_name(path, "key", lists)
-        return _checked_numbers(path, content[name]), f"the list {name!r}"
+        return Found(_checked_numbers(path, content[name]), f"the list {name!r}")
     if not isinstance(content, list):
         raise InputError(f"{path} must hold a list of numbers, got {type(content).__name__}")
-    return _checked_numbers(path, content), "all numbers of the list"
+    return Found(_checked_numbers(path, content), "all numbers of the list")
+
+
+def _read_lerobot(path: Path, content: dict[str, Any]) -> Found:
+    """Return the successes of LeRobot's ``eval_info.json``: with a seed for each episode, or a list for each task."""
+    what = "the successes of LeRobot's eval_info.json"
+    episodes = content.get("per_episode")
+    if isinstance(episodes, list):
+        wins = [float(bool(episode["success"])) for episode in episodes]
+        seeds = [episode.get("seed") for episode in episodes]
+        known = all(isinstance(seed, int) for seed in seeds)
+        return Found(np.array(wins), what, tuple(seeds) if known else None, only_wins=True)
+    tasks = content["per_task"]
+    if len(tasks) != 1:
+        # Each task has a mean of its own: its episodes are not draws from one distribution.
+        raise InputError(f"{path} has episodes of {len(tasks)} tasks, expected one; evaluate each task by itself")
+    wins = [float(bool(won)) for won in tasks[0]["metrics"]["successes"]]
+    return Found(np.array(wins), what, only_wins=True)
 
 
 def _parse_lines(path: Path, text: str) -> Found:
@@ -152,7 +255,7 @@ def _parse_lines(path: Path, text: str) -> Found:
     # One line of numbers is a list; several such lines may be a table, and nothing says which column is meant.
     if 1 < n_lines < len(words):
         raise InputError(f"{path} has lines of several numbers; give one return per line, or name columns in a .csv")
-    return _checked_numbers(path, words), "all numbers of the text"
+    return Found(_checked_numbers(path, words), "all numbers of the text")
 
 
 def _select_column(path: Path, text: str) -> Found:
@@ -171,12 +274,30 @@ def _select_column(path: Path, text: str) -> Found:
         what = f"the column {name!r}"
         if text.startswith("#{"):
             what += " of SB3's Monitor"
-        return _checked_numbers(path, [row[index] for row in rows[1:]]), what
+        cells = [row[index] for row in rows[1:]]
+        only_wins = name.lower() in SUCCESS_NAMES
+        if only_wins:
+            cells = [str(TRUTHS.get(cell.lower(), cell)) for cell in cells]
+        return Found(_checked_numbers(path, cells), what, _select_seeds(path, rows), only_wins)
     if len(rows) == 1 and len(first) > 1:
-        return _checked_numbers(path, first), "all numbers of the only row"
+        return Found(_checked_numbers(path, first), "all numbers of the only row")
     if len(first) > 1:
         raise InputError(f"{path} has {len(first)} columns without names; which one are the returns? Keep that one")
-    return _checked_numbers(path, [row[0] for row in rows]), "the only column"
+    return Found(_checked_numbers(path, [row[0] for row in rows]), "the only column")
+
+
+def _select_seeds(path: Path, rows: list[list[str]]) -> tuple[int, ...] | None:
+    """Return the column of seeds, if there is one."""
+    columns = [index for index, name in enumerate(rows[0]) if name.lower() in SEED_NAMES]
+    if len(columns) != 1:
+        return None
+    seeds = []
+    for row in rows[1:]:
+        cell = row[columns[0]]
+        if not (cell.isascii() and cell.isdecimal()):
+            raise InputError(f"{path} must have a whole number as the seed of each episode, got {cell!r:.60}")
+        seeds.append(int(cell))
+    return tuple(seeds)
 
 
 def _select_name(path: Path, kind: str, names: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from surefoot.proof.planning import thetas
 from surefoot.proof.planning.auto import select_method, selection_size
 from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.strategies import AnytimeStrategy, FixedNumberStrategy
-from surefoot.verification.recompute.bands import Claim, Side
+from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side
 from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, check_rows, check_sides, settled
 from surefoot.verification.recompute.sequential import Stop
 from surefoot.verification.recompute.shared_budget import SharedClaim
@@ -102,6 +102,39 @@ def recompute_bets(
     ends = (-claim.ceiling, -claim.floor)
     mirror, also = _one_side(-returns, ends, claim, scaled_budgets, bets["upper"], None)
     return lower, Side(-mirror.best, -mirror.least), wrong + [f"upper: {text}" for text in also]
+
+
+def recompute_means(
+    outcomes: Floats, ends: tuple[float, float], alpha: float, scaled_budgets: Sequence[float], *, anytime: bool
+) -> tuple[Floats, Floats]:
+    """Plan all bets on the worst-case mean of outcomes again, without a record of them, and settle these.
+
+    Args:
+        outcomes: Returns, or differences of returns, in order.
+        ends: The lowest and the highest that is possible.
+        alpha: Error probability.
+        scaled_budgets: Budgets divided by sigma.
+        anytime: Whether the bounds must hold wherever the run stopped.
+
+    Returns:
+        At each budget the best bound that may be claimed, and the least that the method would have claimed.
+    """
+    method = "sequential" if anytime else "betting"
+    claim = Claim(method, alpha, 1.0, ends[0], ends[1], tuple(scaled_budgets))
+    strategy: AnytimeStrategy | FixedNumberStrategy
+    if anytime:
+        strategy = AnytimeStrategy(scaled_budgets, alpha, *ends)
+    else:
+        strategy = FixedNumberStrategy(scaled_budgets, alpha, *ends, outcomes.size)
+    rerun = _Rerun(strategy, outcomes, [], alpha)
+    Settlement(rerun, alpha, *ends).after(outcomes)
+    rows = []
+    for bettor in rerun.bettors:
+        rows += bettor.rows()
+    side, wrong = settled(outcomes, claim, ends, rerun.bettors, rows)
+    if wrong:
+        raise CannotRecomputeError("; ".join(wrong))
+    return side.best, side.least
 
 
 def _one_side(

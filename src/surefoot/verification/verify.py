@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from surefoot.episodes import MOST_EPISODES
 from surefoot.errors import InputError
 from surefoot.verification.claims import check_claims, check_record
+from surefoot.verification.comparison import check_comparison, rerun_sides
 from surefoot.verification.limits import check_limits
-from surefoot.verification.recompute.run_files import DamagedError, Raw, read_run
+from surefoot.verification.recompute.run_files import COMPARED, DamagedError, Raw, read_run
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, SKIPPED, Verdict
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def verify(
     folder: str | Path,
     *,
     agent: object = None,
+    agent_b: object = None,
     blocks: int | Literal["enough"] | None = "enough",
     fresh: int | None = None,
     seed: int | None = None,
@@ -49,6 +51,7 @@ def verify(
         folder: The run directory.
         agent: The agent that was certified, where it is not a pretrained one: its file, ``module:name`` of a torch
             module, or the module itself.
+        agent_b: The same of the second agent of a comparison.
         blocks: How many blocks of episodes to rerun, chosen at random; 0 for none (nothing is verified then, the bounds
             are recomputed), None for all. By default so many that a forgery that raises a bound by more than 1% is
             noticed with probability 0.99.
@@ -86,17 +89,24 @@ def verify(
     if fresh is not None and not 0 <= fresh <= MOST_EPISODES:
         raise InputError(f"fresh must be from 0 to {MOST_EPISODES}, got {fresh}")
     verdict = Verdict(run=str(folder), not_checked=list(NEVER_CHECKED))
+    is_comparison = (Path(folder) / COMPARED).is_file()
+    sides = {}
+    certified = []
     try:
-        certified = read_run(Path(folder))
+        if is_comparison:
+            sides = check_comparison(Path(folder), verdict)
+        else:
+            certified = read_run(Path(folder))
     except DamagedError as error:
         verdict.note("episode data", FAILED, str(error))
         return verdict
-    check_limits(certified, verdict)
-    usable = check_record(certified[0], verdict)
-    for raw in certified:
-        prefix = "" if raw.name == "certificate.json" else f"{raw.name}: "
-        check_claims(raw, verdict, usable, prefix)
-    _check_alone(certified, verdict)
+    if certified:
+        check_limits(certified, verdict)
+        usable = check_record(certified[0], verdict)
+        for raw in certified:
+            prefix = "" if raw.name == "certificate.json" else f"{raw.name}: "
+            check_claims(raw, verdict, usable, prefix)
+        _check_alone(certified, verdict)
     if blocks == 0:
         _note_no_rerun(certified, verdict)
         return verdict
@@ -121,7 +131,10 @@ def verify(
         workers=workers,
         progress=progress,
     )
-    rerun_episodes(certified, verdict, blocks, fresh, seed, options)
+    if is_comparison:
+        rerun_sides(sides, verdict, blocks, fresh, seed, options, agent_b)
+    else:
+        rerun_episodes(certified, verdict, blocks, fresh, seed, options)
     return verdict
 
 

@@ -18,6 +18,7 @@ from surefoot.files import header_of, is_count, read_arrays, read_json
 
 CERTIFICATE_SCHEMA = 1
 CERTIFICATES = ("certificate.json", "shared.json", "per-step.json")
+COMPARED = "comparison.json"
 
 
 class DamagedError(Exception):
@@ -88,6 +89,16 @@ def read_run(folder: Path) -> list[Raw]:
     for name, certificate in certificates.items():
         found.append(Raw(name, certificate, setup, arrays, written_setup, run, processors))
     return found
+
+
+def read_side(folder: Path, certificate: dict[str, Any]) -> Raw:
+    """Read the record of one agent of a comparison; ``certificate`` is what is claimed about it.
+
+    Raises:
+        DamagedError: If a file is damaged.
+    """
+    setup, arrays, processors = _read_record(folder / "episodes.npz")
+    return Raw(COMPARED, certificate, setup, arrays, _read_if_there(folder / "setup.json"), None, processors)
 
 
 def _read_if_there(path: Path) -> dict[str, Any] | None:

@@ -1,0 +1,109 @@
+"""The HTML report of a comparison: what is proved about the difference, and which episodes changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from surefoot.files import write_text
+from surefoot.proof.comparison import NOT_ALGORITHMS, Comparison
+from surefoot.proof.rounding import format_estimate, format_exact, format_lower, format_percent, format_upper
+from surefoot.provenance import versions
+from surefoot.report import html
+from surefoot.report.html import escape
+from surefoot.report.page import fill_template, read_asset
+
+_WIDTH = 640  # of the chart, in its own units
+_ROW = 34
+_MARGIN = 70
+
+
+def write_comparison_page(comparison: Comparison, path: Path) -> None:
+    """Write the page."""
+    digits = comparison.digits
+    low = format_lower(comparison.interval.low, digits)
+    high = format_upper(comparison.interval.high, digits)
+    opening = [comparison.statement, *_gate_sentences(comparison), comparison.could_not_see, NOT_ALGORITHMS]
+    changed = []
+    for name, a, b in comparison.changes.largest if comparison.changes else ():
+        changed.append([str(name), f"{a:g}", f"{b:g}", f"{a - b:+g}"])
+    changes = ""
+    sentence = comparison.change_sentence or "The episodes of the two have nothing in common: none can be compared."
+    if changed:
+        heads = ["episode or seed", "return of A", "return of B", "difference"]
+        changes = html.table("The largest differences; episodes.csv lists all", heads, changed)
+    page = fill_template(
+        read_asset("comparison.html"),
+        {
+            "title": escape(f"{comparison.names[0]} and {comparison.names[1]} compared"),
+            "opening": html.render_opening((f"{low} to {high}", "mean return of A minus that of B"), opening, []),
+            "table": html.table(
+                f"{format_percent(comparison.question.confidence)} confidence",
+                ["attack budget", "A minus B", "why"],
+                comparison.rows(),
+            ),
+            "chart": _draw_chart(comparison),
+            "change-sentence": escape(sentence),
+            "changes": changes,
+            "sides": _sides_table(comparison),
+            "check": "Recompute all bounds from the episodes, by other code; exit code 0 means verified:",
+            "folder": escape(str(path.parent)),
+            "version": escape(versions()["surefoot"]),
+        },
+    )
+    write_text(path, page)
+
+
+def _gate_sentences(comparison: Comparison) -> list[str]:
+    if comparison.question.gate is None:
+        return []
+    return [f"{'Passed' if comparison.passed else 'NOT passed'}: {comparison.question.gate}."]
+
+
+def _sides_table(comparison: Comparison) -> str:
+    rows = []
+    for index, side in enumerate("AB"):
+        facts = comparison.sides[side]
+        rows.append(
+            [
+                f"{side}: {comparison.names[index]}",
+                f"{comparison.n_episodes[index]:,}",
+                format_estimate(comparison.means[index], None, comparison.digits),
+                str(facts.get("seed")),
+                str(facts.get("record_sha256")),
+            ]
+        )
+    heads = ["agent", "episodes", "mean return (an estimate)", "seed", "sha256 of the episodes"]
+    return html.table("What was compared", heads, rows)
+
+
+def _draw_chart(comparison: Comparison) -> str:
+    """Return a drawing of the interval and of the bounds under attack around zero; the table says the same."""
+    rows = [("0", comparison.interval.low, comparison.interval.high)]
+    span = comparison.limits[1] - comparison.limits[0]
+    for row in comparison.attacked:
+        rows.append((format_exact(row.budget), row.at_least, span))
+    reach = max(*(abs(low) for _, low, _ in rows), abs(comparison.interval.high), 1e-12) * 1.1
+
+    def place(value: float) -> float:
+        inside = min(max(value, -reach), reach)
+        return _MARGIN + (_WIDTH - _MARGIN - 10) * (inside + reach) / (2 * reach)
+
+    height = _ROW * len(rows) + 30
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="Differences and zero" '
+        f'width="{_WIDTH}" height="{height}">',
+        f'<line x1="{place(0):.1f}" x2="{place(0):.1f}" y1="4" y2="{height - 22}" stroke="currentColor" '
+        'stroke-dasharray="4 3"/>',
+        f'<text x="{place(0):.1f}" y="{height - 6}" text-anchor="middle" fill="currentColor">0</text>',
+    ]
+    for index, (budget, low, high) in enumerate(rows):
+        y = _ROW * index + _ROW / 2
+        parts.append(
+            f'<text x="{_MARGIN - 10}" y="{y + 5:.1f}" text-anchor="end" fill="currentColor">{escape(budget)}</text>'
+        )
+        parts.append(
+            f'<line x1="{place(low):.1f}" x2="{place(high):.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" '
+            'stroke-width="5"/>'
+        )
+    parts.append("</svg>")
+    return "".join(parts)

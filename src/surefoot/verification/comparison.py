@@ -1,0 +1,327 @@
+"""Checks a comparison: both records, which episodes were paired, every bound, and a sample of both agents' episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.errors import InputError
+from surefoot.files import read_json
+from surefoot.verification.claims import check_record
+from surefoot.verification.plan_again import PLANNER_VERSION, recompute_means
+from surefoot.verification.recompute.bands import CannotRecomputeError
+from surefoot.verification.recompute.paired_wins import check_wins_bound
+from surefoot.verification.recompute.run_files import Raw, close, differences, is_number, read_side, same
+from surefoot.verification.verdict import IMPOSSIBLE, Verdict
+
+if TYPE_CHECKING:
+    from surefoot.verification.play_again import RerunOptions
+
+Floats = NDArray[np.float64]
+
+COMPARISON_FILE = "comparison.json"
+SCHEMA = 1
+MOST_EXACT = 1_000  # pairs, up to which bounds of wins are exact ones
+# The fields of the file; all others are refused, because nothing here checks them.
+FIELDS = frozenset(
+    (
+        *("schema", "confidence", "budgets", "gate", "names", "winner", "passed", "low", "high", "resolution"),
+        *("pairing", "means", "n_episodes", "n_pairs", "floor", "ceiling", "attacked", "attacked_by", "changes"),
+        *("anytime", "stopped", "planner", "sides", "command", "versions"),
+    )
+)
+_FREE = frozenset(
+    (
+        *("agent", "agent_sha256", "sigma", "features", "frames", "memory", "stochastic", "pixel_max", "method"),
+        *("seed", "stream", "planned", "slots", "block", "device", "adversary", "budget", "rewards"),
+        *("stated_by_user", "episode_seeds"),
+    )
+)
+# Bounds are rounded outward by 1e-9 of the range and computed by other formulas here.
+_ROUNDING = 1e-7
+
+
+def check_comparison(folder: Path, verdict: Verdict) -> dict[str, Raw]:
+    """Check all that the files of a comparison say; return the record of each side."""
+    content = read_json(folder / COMPARISON_FILE)
+    if not same(content.get("schema"), SCHEMA):
+        raise InputError(
+            f"{folder / COMPARISON_FILE} has schema {content.get('schema')!r}, this version reads {SCHEMA}"
+        )
+    strange = sorted(set(content) ^ FIELDS)
+    if strange:
+        verdict.note("fields", IMPOSSIBLE, f"missing or unknown: {', '.join(strange)}")
+        return {}
+    sides = {}
+    usable = True
+    for side in content["sides"]:
+        raw = read_side(folder / side, _claimed_method(content))
+        found = Verdict(run=verdict.run)
+        usable = check_record(raw, found) and usable
+        for check in found.checks:
+            verdict.note(f"{side}: {check.name}", check.result, check.detail)
+        verdict.judge(f"{side}: certificate and episode data", _check_facts(content["sides"][side], raw), raw.sha256())
+        sides[side] = raw
+    if not usable:
+        return sides
+    try:
+        wrong = _check_content(content, sides)
+    # A file may have anything in any field.
+    except (CannotRecomputeError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+        verdict.note("bounds", IMPOSSIBLE, str(error))
+        return sides
+    verdict.judge("bounds", wrong, "recomputed from the returns: the interval, the bounds under attack, the gate")
+    return sides
+
+
+def rerun_sides(
+    sides: dict[str, Raw],
+    verdict: Verdict,
+    blocks: int | Literal["enough"] | None,
+    fresh: int | None,
+    seed: int | None,
+    options: RerunOptions,
+    agent_b: object,
+) -> None:
+    """Rerun a sample of each agent's episodes, and run fresh ones."""
+    from surefoot.verification.rerun import rerun_episodes
+
+    parts = []
+    for side, raw in sides.items():
+        if raw.setup.get("adversary") is not None:
+            verdict.note(f"{side}: replay", IMPOSSIBLE, "attacked episodes are not rerun")
+            continue
+        part = Verdict(run=verdict.run, checks=list(verdict.checks))
+        own = options if side == "A" else replace(options, agent=agent_b)
+        rerun_episodes([raw], part, blocks, fresh, seed, own)
+        for check in part.checks[len(verdict.checks) :]:
+            verdict.note(f"{side}: {check.name}", check.result, check.detail)
+        for line in part.not_checked:
+            verdict.not_checked.insert(0, f"{side}: {line}")
+        parts.append(part)
+    # Of two agents, what is worse: a forgery of either is enough.
+    complete = [part for part in parts if part.replayed and part.fresh is not None]
+    if parts and len(complete) == len(parts):
+        worst = max(complete, key=lambda part: part.miss_least or 0.0)
+        verdict.blocks = worst.blocks
+        verdict.block_episodes = worst.block_episodes
+        verdict.forged_blocks = worst.forged_blocks
+        verdict.miss_one = worst.miss_one
+        verdict.miss_least = worst.miss_least
+        verdict.seed = worst.seed
+        verdict.fresh = worst.fresh
+        verdict.replayed = worst.replayed
+
+
+def _claimed_method(content: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``check_record`` and the rerun read of a certificate, for the record of one side."""
+    if not content.get("anytime"):
+        return {"method": "betting", "budgets": [0.0], "sigma": 1.0}
+    goal = {key: content[key] for key in ("confidence", "budgets", "gate")}
+    return {
+        "method": "sequential",
+        "method_selection": {"compare": goal, "stopped": content.get("stopped")},
+        "budgets": [0.0],
+        "sigma": 1.0,
+    }
+
+
+def _check_facts(stated: dict[str, Any], raw: Raw) -> list[str]:
+    keys = ("task", "agent", "agent_sha256", "seed", "adversary", "budget", "sigma")
+    expected = {key: raw.setup.get(key) for key in keys}
+    return differences(stated, {**expected, "record_sha256": raw.sha256()})
+
+
+def _check_content(content: dict[str, Any], sides: dict[str, Raw]) -> list[str]:
+    """Return what is wrong with the numbers of a comparison."""
+    a = sides["A"]
+    b = sides["B"]
+    if content["planner"] != PLANNER_VERSION:
+        raise CannotRecomputeError(f"planned by version {content['planner']!r}, this version re-runs {PLANNER_VERSION}")
+    wrong = []
+    for key in sorted({*a.setup, *b.setup} - _FREE):
+        if not same(a.setup.get(key), b.setup.get(key)):
+            wrong.append(f"A and B have another {key}")
+    pairing = _find_pairing(a.setup, b.setup)
+    if content["pairing"] != pairing:
+        return [*wrong, f"the episodes are paired by {pairing}, not by {content['pairing']!r:.40}"]
+    if not content["anytime"]:
+        for side, raw in sides.items():
+            if raw.setup.get("planned", raw.returns.size) != raw.returns.size:
+                wrong.append(f"{side} has another number of episodes than planned")
+    elif pairing == "unknown":
+        wrong.append("a run that stops by itself needs episodes that belong together")
+    x, y, names = _align(a, b, pairing)
+    alpha = 1 - float(content["confidence"])
+    if not 0 < alpha < 1:
+        raise CannotRecomputeError(f"a confidence of {content['confidence']!r:.40} is none")
+    budgets = content["budgets"]
+    without = alpha / 2 if budgets else alpha
+    wrong += _check_interval(content, x, y, pairing, without, only_wins=_only_wins(a, b))
+    wrong += _check_attacked(content, sides, alpha / 4)
+    wrong += _check_derived(content, sides, x, y, names)
+    return wrong
+
+
+def _find_pairing(a: dict[str, Any], b: dict[str, Any]) -> str:
+    if "episode_seeds" in a and "episode_seeds" in b:
+        return "seeds"
+    for setup in (a, b):
+        if not (isinstance(setup.get("block"), int) and isinstance(setup.get("seed"), int)):
+            return "unknown"
+    if a["seed"] != b["seed"] or a.get("stream") != b.get("stream"):
+        return "independent"
+    alike = all(a.get(key) == b.get(key) for key in ("slots", "block", "device"))
+    drawn = a.get("stochastic") or b.get("stochastic")
+    return "seeds" if alike and a.get("slots") == a["block"] and not drawn else "unknown"
+
+
+def _align(a: Raw, b: Raw, pairing: str) -> tuple[Floats, Floats, list[int]]:
+    n = min(a.returns.size, b.returns.size)
+    if pairing == "unknown":
+        return a.returns, b.returns, []
+    if pairing == "independent":
+        groups = [raw.returns[: n * (raw.returns.size // n)].reshape(n, -1).mean(axis=1) for raw in (a, b)]
+        return groups[0], groups[1], []
+    if "episode_seeds" not in a.setup:
+        return a.returns[:n], b.returns[:n], list(range(n))
+    seeds_a = a.setup["episode_seeds"]
+    seeds_b = b.setup["episode_seeds"]
+    for raw, seeds in ((a, seeds_a), (b, seeds_b)):
+        if len(seeds) != raw.returns.size or len(set(seeds)) != len(seeds):
+            raise CannotRecomputeError("there must be one seed for each episode, and none twice")
+    names = [seed for seed in seeds_a if seed in set(seeds_b)]
+    rows_a = [seeds_a.index(name) for name in names]
+    rows_b = [seeds_b.index(name) for name in names]
+    return a.returns[rows_a], b.returns[rows_b], names
+
+
+def _only_wins(a: Raw, b: Raw) -> bool:
+    larger = max(a.returns.size, b.returns.size) >= 2 * min(a.returns.size, b.returns.size)
+    grouped = _find_pairing(a.setup, b.setup) == "independent" and larger
+    return a.setup.get("method") == b.setup.get("method") == "binary" and not grouped
+
+
+def _check_interval(
+    content: dict[str, Any], x: Floats, y: Floats, pairing: str, alpha: float, *, only_wins: bool
+) -> list[str]:
+    """Return what is wrong with the interval of the difference without attack."""
+    floor = float(content["floor"])
+    ceiling = float(content["ceiling"])
+    span = ceiling - floor
+    anytime = bool(content["anytime"])
+    if not (is_number(content["low"]) and is_number(content["high"])):
+        return ["low and high must be numbers"]
+    if pairing == "unknown":
+        if only_wins:
+            raise CannotRecomputeError("wins of episodes that nothing pairs are not computed here")
+        ends = (floor, ceiling)
+        mirrored = (-ceiling, -floor)
+        lows = [recompute_means(one, ends, alpha / 4, [0.0], anytime=False) for one in (x, y)]
+        highs = [recompute_means(-one, mirrored, alpha / 4, [0.0], anytime=False) for one in (x, y)]
+        # Minus the highest mean of the one is the lower bound of minus it.
+        wrong = _compare("low", content["low"], lows[0][0] + highs[1][0], lows[0][1] + highs[1][1], span)
+        return wrong + _compare("high", -content["high"], lows[1][0] + highs[0][0], lows[1][1] + highs[0][1], span)
+    wrong = []
+    for name, sign in (("low", 1.0), ("high", -1.0)):
+        claimed = sign * content[name]
+        outcomes = sign * (x - y)
+        if only_wins and not anytime and outcomes.size <= MOST_EXACT:
+            a_alone = int((outcomes > 0).sum())
+            b_alone = int((outcomes < 0).sum())
+            # Rounded outward before it was written.
+            wrong += check_wins_bound(outcomes.size, a_alone, b_alone, alpha / 2, claimed / span)
+        else:
+            best, least = recompute_means(outcomes, (-span, span), alpha / 2, [0.0], anytime=anytime)
+            wrong += _compare(name, claimed, best[0], least[0], span)
+    return wrong
+
+
+def _compare(name: str, claimed: float, best: Any, least: Any, span: float) -> list[str]:
+    if claimed > float(np.asarray(best).item()) + 1e-12 * span:
+        return [f"{name} claims more than the returns prove"]
+    if claimed < float(np.asarray(least).item()) - _ROUNDING * span:
+        return [f"{name} is not what the method gives"]
+    return []
+
+
+def _check_attacked(content: dict[str, Any], sides: dict[str, Raw], alpha: float) -> list[str]:
+    """Return what is wrong with the bounds under attack."""
+    budgets = content["budgets"]
+    rows = content["attacked"]
+    if [row["budget"] for row in rows] != budgets:
+        return ["the rows under attack are not those of the budgets"]
+    if not budgets:
+        return []
+    floor = float(content["floor"])
+    ceiling = float(content["ceiling"])
+    a = sides["A"]
+    b = sides.get("B-attacked", sides["B"])
+    anytime = bool(content["anytime"])
+    if a.setup.get("adversary") is not None:
+        return ["A's episodes were attacked"]
+    if "B-attacked" in sides and not b.setup.get("budget", np.inf) <= budgets[0]:
+        return ["the attack on B had a larger budget than the smallest that is asked for"]
+    scaled = [budget / float(a.setup["sigma"]) for budget in budgets]
+    best, least = recompute_means(a.returns, (floor, ceiling), alpha, scaled, anytime=anytime)
+    top, bottom = recompute_means(-b.returns, (-ceiling, -floor), alpha, [0.0], anytime=anytime)
+    wrong = []
+    for row, high, low in zip(rows, best, least, strict=True):
+        wrong += _compare(f"the bound of A at {row['budget']:g}", row["lower"], high, low, ceiling - floor)
+        wrong += _compare(f"the bound of B at {row['budget']:g}", -row["upper"], top[0], bottom[0], ceiling - floor)
+    return wrong
+
+
+def _check_derived(
+    content: dict[str, Any], sides: dict[str, Raw], x: Floats, y: Floats, names: Sequence[int]
+) -> list[str]:
+    """Return which of the fields that follow from bounds and returns do not."""
+    low = content["low"]
+    high = content["high"]
+    winner = "A" if low > 0 else "B" if high < 0 else None
+    gate = content["gate"]
+    passed = True
+    if gate is not None:
+        shown = [low, *(row["lower"] - row["upper"] for row in content["attacked"])]
+        if gate["margin"] is None:
+            passed = min(shown) > 0
+        else:
+            passed = min(shown) >= -gate["margin"]
+    attacked_by = None
+    if "B-attacked" in sides:
+        attacked_by = str(sides["B-attacked"].setup.get("adversary"))
+    expected = {
+        "winner": winner,
+        "passed": passed,
+        "n_episodes": [sides["A"].returns.size, sides["B"].returns.size],
+        "n_pairs": min(x.size, y.size),
+        "floor": sides["A"].setup["floor"],
+        "ceiling": sides["A"].setup["ceiling"],
+        "attacked_by": attacked_by,
+    }
+    wrong = differences({key: content[key] for key in expected}, expected)
+    span = abs(float(content["ceiling"]) - float(content["floor"]))
+    for claimed, found in zip(content["means"], (x.mean(), y.mean()), strict=True):
+        if not close(claimed, float(found), _ROUNDING * span):
+            wrong.append(f"the mean return is {found:.9g}, not {claimed!r}")
+    if not close(content["resolution"], (high - low) / 2, _ROUNDING * span):
+        wrong.append("the resolution is half of the interval")
+    return wrong + _check_changes(content["changes"], x, y, names)
+
+
+def _check_changes(changes: Any, x: Floats, y: Floats, names: Sequence[int]) -> list[str]:
+    if not names:
+        return [] if changes is None else ["episodes that have nothing in common cannot have changed"]
+    counted = {"higher": int((x > y).sum()), "lower": int((x < y).sum()), "equal": int((x == y).sum())}
+    wrong = differences({key: changes[key] for key in counted}, counted)
+    rows = {name: row for row, name in enumerate(names)}
+    for name, first, second in changes["largest"]:
+        row = rows[name]
+        if not (same(first, float(x[row])) and same(second, float(y[row]))):
+            wrong.append(f"episode {name} has other returns")
+    return wrong

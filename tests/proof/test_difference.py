@@ -1,0 +1,195 @@
+"""Intervals for a difference of mean returns: coverage for many pairs of laws and kinds of dependence, laws, pairing.
+
+Misses are counted with fixed seeds and compared with Binomial(runs, alpha) at a false-alarm level of 1e-6
+(``laws.FALSE_ALARM``); lower and upper ends together, as the interval promises.
+"""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from laws import too_many
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.proof.difference import Pairs, difference_interval, pair_up
+
+ALPHA, N, RUNS = 0.2, 30, 10  # of each cell; bench/compare.py --coverage has 300 of each
+# Quantile functions on [0, 1], and the means that belong to them.
+QUANTILES = {
+    "uniform": (lambda u: u, 0.5),
+    "high": (lambda u: stats.beta.ppf(u, 8, 1), 8 / 9),
+    "bowl": (lambda u: stats.beta.ppf(u, 0.3, 0.3), 0.5),
+    "rare failure": (lambda u: np.where(u < 0.03, 0.0, 1.0), 0.97),
+    "coin": (lambda u: np.where(u < 0.4, 0.0, 1.0), 0.6),
+    "three values": (lambda u: np.where(u < 0.2, 0.0, np.where(u < 0.5, 0.4, 1.0)), 0.62),
+    "constant": (lambda u: np.full_like(u, 0.7), 0.7),
+    "low": (lambda u: stats.beta.ppf(u, 1, 8), 1 / 9),
+}
+LAWS_OF_PAIRS = (
+    ("uniform", "uniform"),
+    ("uniform", "bowl"),
+    ("high", "uniform"),
+    ("rare failure", "rare failure"),
+    ("coin", "three values"),
+    ("rare failure", "constant"),
+    ("high", "low"),
+    ("three values", "bowl"),
+)
+# What the second agent draws, given the first one's draws and others.
+DEPENDENCES = {
+    "same randomness": lambda u, other: u,
+    "opposite": lambda u, other: 1 - u,
+    "independent": lambda u, other: other,
+}
+
+
+def draw(laws, dependence, rng, n=N):
+    u = rng.random(n)
+    v = DEPENDENCES[dependence](u, rng.random(n))
+    return QUANTILES[laws[0]][0](u), QUANTILES[laws[1]][0](v)
+
+
+def misses(laws, dependence, interval, runs=RUNS, seed=7):
+    rng = np.random.default_rng(seed)
+    truth = QUANTILES[laws[0]][1] - QUANTILES[laws[1]][1]
+    wrong = 0
+    for _ in range(runs):
+        low, high = interval(*draw(laws, dependence, rng))
+        wrong += not low <= truth <= high
+    return wrong
+
+
+def ends(pairing, alpha=ALPHA):
+    def interval(x, y):
+        found = difference_interval(Pairs(pairing, x, y, 0.0, 1.0), alpha)
+        return found.low, found.high
+
+    return interval
+
+
+@pytest.mark.parametrize("dependence", DEPENDENCES)
+def test_the_difference_is_missed_no_more_often_than_promised(dependence):
+    wrong = sum(misses(laws, dependence, ends("seeds")) for laws in LAWS_OF_PAIRS)
+    assert not too_many(wrong, RUNS * len(LAWS_OF_PAIRS), ALPHA)
+
+
+@pytest.mark.parametrize("dependence", DEPENDENCES)
+def test_without_knowing_how_episodes_belong_together_any_dependence_is_covered(dependence):
+    assert not too_many(misses(("uniform", "bowl"), dependence, ends("unknown")), RUNS, ALPHA)
+
+
+def one_sided_error(x, y):
+    """A planted error: the interval of a normal mean, each side of which has all of alpha."""
+    d = x - y
+    reach = stats.norm.isf(ALPHA) * d.std() / np.sqrt(d.size)
+    return d.mean() - reach, d.mean() + reach
+
+
+def repeated_rows(x, y):
+    """A planted error: rows shifted by one, which are no pairs, and repeated as if there were more of them."""
+    return ends("seeds")(np.tile(x, 6), np.tile(np.roll(y, 1), 6))
+
+
+@pytest.mark.parametrize(
+    ("planted", "laws", "runs"),
+    [(one_sided_error, ("rare failure", "constant"), 400), (repeated_rows, ("uniform", "uniform"), 45)],
+    ids=["alpha not halved for two sides", "rows that are not independent"],
+)
+def test_planted_errors_are_noticed_by_that_test(planted, laws, runs):
+    assert too_many(misses(laws, "opposite", planted, runs), runs, ALPHA)
+
+
+def test_rows_shifted_by_one_are_no_pairs():
+    """What is in common moves to the next row: the sum of D keeps its mean, not its variance.
+
+    With opposite randomness rows shifted by one have a fraction of the variance of the pairs between neighbours, and
+    differences that are taken for independent hide that: their mean varies more than their own spread says.
+    """
+    rng = np.random.default_rng(3)
+    means = []
+    spreads = []
+    for _ in range(400):
+        u = rng.random(N)
+        shifted = u - np.roll(1 - u, 1)
+        means.append(shifted.mean())
+        spreads.append(shifted.std() / np.sqrt(N))
+    assert np.std(means) > 1.25 * np.mean(spreads)
+
+
+def test_intervals_shrink_with_episodes_and_grow_with_confidence():
+    rng = np.random.default_rng(1)
+    x, y = draw(("high", "uniform"), "same randomness", rng, 800)
+    whole = difference_interval(Pairs("seeds", x, y, 0.0, 1.0), 0.05)
+    part = difference_interval(Pairs("seeds", x[:200], y[:200], 0.0, 1.0), 0.05)
+    surer = difference_interval(Pairs("seeds", x, y, 0.0, 1.0), 0.01)
+    assert part.resolution > whole.resolution
+    assert surer.low < whole.low < x.mean() - y.mean() < whole.high < surer.high
+
+
+def test_limits_move_and_scale_with_the_returns():
+    rng = np.random.default_rng(1)
+    x, y = draw(("high", "bowl"), "same randomness", rng, 300)
+    plain = difference_interval(Pairs("seeds", x, y, 0.0, 1.0), 0.05)
+    moved = difference_interval(Pairs("seeds", 20 * x - 5, 20 * y - 5, -5.0, 15.0), 0.05)
+    swapped = difference_interval(Pairs("seeds", y, x, 0.0, 1.0), 0.05)
+    assert (moved.low / 20, moved.high / 20) == pytest.approx((plain.low, plain.high), rel=1e-6)
+    assert (-swapped.high, -swapped.low) == pytest.approx((plain.low, plain.high), rel=1e-9)
+
+
+def record(returns, **metadata):
+    return Episodes.from_returns(returns, sigma=0.1, floor=0.0, ceiling=1.0, **metadata)
+
+
+RUN = {"seed": 5, "stream": [], "slots": 4, "block": 4, "device": "cpu", "task": "t"}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "pairing"),
+    [
+        (RUN, RUN, "seeds"),
+        (RUN, {**RUN, "agent": "other", "adversary": {}}, "seeds"),
+        (RUN, {**RUN, "seed": 6}, "independent"),
+        (RUN, {**RUN, "stream": [5]}, "independent"),
+        (RUN, {**RUN, "slots": 2, "block": 2}, "unknown"),
+        # An environment that runs several episodes, agents that draw, another device: draws are shared otherwise.
+        ({**RUN, "slots": 2}, {**RUN, "slots": 2}, "unknown"),
+        (RUN, {**RUN, "stochastic": True}, "unknown"),
+        (RUN, {**RUN, "device": "cuda"}, "unknown"),
+        ({}, {}, "unknown"),
+        (RUN, {"task": "t"}, "unknown"),
+        ({"episode_seeds": [3, 1, 2, 9]}, {"episode_seeds": [1, 2, 3, 4]}, "seeds"),
+        ({"episode_seeds": [3, 1, 2, 9]}, {}, "unknown"),
+    ],
+)
+def test_episodes_are_paired_by_what_they_were_run_with(a, b, pairing):
+    assert pair_up(record([0.1, 0.2, 0.3, 0.4], **a), record([0.4, 0.3, 0.2, 0.1], **b)).pairing == pairing
+
+
+def test_files_are_put_together_by_seed_and_not_by_row():
+    a = record([0.3, 0.1, 0.2, 0.9], episode_seeds=[3, 1, 2, 9])
+    b = record([0.1, 0.2, 0.3, 0.4], episode_seeds=[1, 2, 3, 4])
+    pairs = pair_up(a, b)
+    assert pairs.names == (3, 1, 2)
+    assert not pairs.differences.any()
+
+
+def test_independent_runs_of_different_lengths_are_used_whole():
+    pairs = pair_up(record([0.0, 1.0, 0.2, 0.4, 1.0], **RUN), record([0.1, 0.2], **{**RUN, "seed": 9}))
+    assert pairs.a.tolist() == pytest.approx([0.5, 0.3])
+
+
+def test_what_cannot_be_compared_is_refused():
+    fine = record([0.1, 0.2], **RUN)
+    for other, said in (
+        (record([0.1], **{**RUN, "task": "u"}), "one task"),
+        (Episodes.from_returns([0.1], sigma=0.1, floor=0.0, ceiling=2.0, **RUN), "ceiling 1.0 and 2.0"),
+    ):
+        with pytest.raises(InputError, match=said):
+            pair_up(fine, other)
+    open_end = Episodes.from_returns([0.1], sigma=0.1, floor=0.0)
+    with pytest.raises(InputError, match="needs a ceiling"):
+        pair_up(open_end, open_end)
+    with pytest.raises(InputError, match="no seed in common"):
+        pair_up(record([0.1], episode_seeds=[1]), record([0.1], episode_seeds=[2]))
+    with pytest.raises(InputError, match="won or lost"):
+        pair_up(record([0.5], method="binary"), record([1.0], method="binary"))
