@@ -38,11 +38,15 @@ PAIRS: dict[str, Callable[[np.random.Generator, int], tuple[Floats, Floats]]] = 
     "uniform, same seeds": lambda rng, n: _with_noise(rng, rng.random(n), 0.1),
     "uniform, independent": lambda rng, n: (rng.random(n), rng.random(n)),
     "bowl, independent": lambda rng, n: (rng.beta(0.3, 0.3, n), rng.beta(0.3, 0.3, n)),
-    "rare failures": lambda rng, n: (1.0 * (rng.random(n) > 0.02), 1.0 * (rng.random(n) > 0.05)),
-    "coins": lambda rng, n: (1.0 * (rng.random(n) > 0.4), 1.0 * (rng.random(n) > 0.5)),
+    "rare failures": lambda rng, n: (_coins(rng, n, 0.98), _coins(rng, n, 0.95)),
+    "coins": lambda rng, n: (_coins(rng, n, 0.6), _coins(rng, n, 0.5)),
     "perfect and nearly": lambda rng, n: (np.ones(n), np.where(rng.random(n) < 0.1, rng.random(n), 1.0)),
     "high and low": lambda rng, n: (rng.beta(8, 2, n), rng.beta(2, 8, n)),
 }
+
+
+def _coins(rng: np.random.Generator, n: int, chance: float) -> Floats:
+    return (rng.random(n) < chance).astype(np.float64)
 
 
 def _with_noise(rng: np.random.Generator, common: Floats, spread: float) -> tuple[Floats, Floats]:
@@ -171,9 +175,8 @@ def measure_widths(n: int, draws: int) -> list[dict[str, object]]:
 
 def measure_coverage(n: int = 40, runs: int = 300, alpha: float = 0.1) -> None:
     """Count misses for each pair of laws and each kind of dependence, and those of bootstrap intervals of IQMs."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "proof"))
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-    from test_difference import DEPENDENCES, LAWS_OF_PAIRS, QUANTILES, draw
+    from laws import DEPENDENCES, LAWS_OF_PAIRS, QUANTILES, draw_pairs
 
     rows = []
     for laws in LAWS_OF_PAIRS:
@@ -182,7 +185,8 @@ def measure_coverage(n: int = 40, runs: int = 300, alpha: float = 0.1) -> None:
             rng = np.random.default_rng(0)
             misses = 0
             for _ in range(runs):
-                found = difference_interval(Pairs("seeds", *draw(laws, dependence, rng, n), 0.0, 1.0), alpha)
+                x, y = draw_pairs(laws, dependence, rng, n)
+                found = difference_interval(Pairs("seeds", x, y, 0.0, 1.0), alpha)
                 misses += not found.low <= truth <= found.high
             chance = float(stats.binom.sf(misses - 1, runs, alpha))
             rows.append({"laws": laws, "dependence": dependence, "misses": misses, "runs": runs, "chance": chance})

@@ -109,3 +109,39 @@ MORE_LAWS = (
 def too_many(misses: int, certificates: int, alpha: float) -> bool:
     """Return whether so many misses have probability < FALSE_ALARM if each has probability alpha at most."""
     return bool(stats.binom.sf(misses - 1, certificates, alpha) < FALSE_ALARM)
+
+
+# Quantile functions on [0, 1], and the means that belong to them.
+QUANTILES: dict[str, tuple[Callable[[Floats], Floats], float]] = {
+    "uniform": (lambda u: u, 0.5),
+    "high": (lambda u: stats.beta.ppf(u, 8, 1), 8 / 9),
+    "bowl": (lambda u: stats.beta.ppf(u, 0.3, 0.3), 0.5),
+    "rare failure": (lambda u: np.where(u < 0.03, 0.0, 1.0), 0.97),
+    "coin": (lambda u: np.where(u < 0.4, 0.0, 1.0), 0.6),
+    "three values": (lambda u: np.where(u < 0.2, 0.0, np.where(u < 0.5, 0.4, 1.0)), 0.62),
+    "constant": (lambda u: np.full_like(u, 0.7), 0.7),
+    "low": (lambda u: stats.beta.ppf(u, 1, 8), 1 / 9),
+}
+LAWS_OF_PAIRS = (
+    ("uniform", "uniform"),
+    ("uniform", "bowl"),
+    ("high", "uniform"),
+    ("rare failure", "rare failure"),
+    ("coin", "three values"),
+    ("rare failure", "constant"),
+    ("high", "low"),
+    ("three values", "bowl"),
+)
+# What the second agent draws, given the first one's draws and others.
+DEPENDENCES: dict[str, Callable[[Floats, Floats], Floats]] = {
+    "same randomness": lambda u, other: u,
+    "opposite": lambda u, other: 1 - u,
+    "independent": lambda u, other: other,
+}
+
+
+def draw_pairs(laws: tuple[str, str], dependence: str, rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Return n pairs of returns in [0, 1] of two laws of ``QUANTILES``, with one of ``DEPENDENCES`` within a pair."""
+    u = rng.random(n)
+    v = DEPENDENCES[dependence](u, rng.random(n))
+    return QUANTILES[laws[0]][0](u), QUANTILES[laws[1]][0](v)

@@ -3,7 +3,6 @@
 import csv
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +88,7 @@ def test_runs_that_are_missing_unfinished_or_of_another_setup_never_pass(capsys)
     unfinished("killed")
     record("one", task="t")
     record("other", task="u")
-    record("stopped", task="t", planned=5)
+    record("stopped", task="t", n_planned=5)
     for wrong, said in (
         ("killed", "was not finished"),
         ("no-such-run", "an agent and episodes"),
@@ -212,7 +211,6 @@ def test_algorithms_are_compared_by_their_training_runs(capsys):
 
 def plan(chance, n_episodes=20_000):
     task = toy_task(geometric(chance, 10), pay_steps, floor=0.0, ceiling=10.0, n_envs=100, episodes_per_env=1)
-    task = replace(task, paper=replace(task.paper, method="dkw"))
     return Plan(task=task, policy=constant(), noise=Noise.of(0.5), n_episodes=n_episodes)
 
 

@@ -14,7 +14,7 @@ SIGMA, BUDGET, LOOKS = 0.2, 0.2, (20, 60, 120, 300)
 RUNS, CONFIDENCE = 60, 0.8
 PLAIN = Question()
 BETTER = Question(confidence=CONFIDENCE, budgets=(BUDGET,), gate=Gate(None))
-SETUP = {"seed": 5, "stream": [], "slots": 1, "block": 1, "device": "cpu", "task": "t"}
+SETUP = {"seed": 5, "purpose": [], "n_envs": 1, "block_size": 1, "device": "cpu", "task": "t"}
 
 
 def record(returns, law, sigma=SIGMA, **metadata):
@@ -176,10 +176,10 @@ def test_what_cannot_be_asked_is_rejected():
         (lambda: Gate(float("nan")), "margin must be"),
         (lambda: Comparer(BETTER, record([1.0], law, 0.0), record([1.0], law)), "A must have noise"),
         (
-            lambda: Comparer(Question(), record([1.0], law, slots=2), record([1.0], law), anytime=True),
+            lambda: Comparer(Question(), record([1.0], law, n_envs=2), record([1.0], law), anytime=True),
             "belong together",
         ),
-        (lambda: compared([1.0], [1.0], law, planned=2), "1 of 2 planned"),
+        (lambda: compared([1.0], [1.0], law, n_planned=2), "1 of 2 planned"),
     ):
         with pytest.raises(InputError, match=said):
             wrong()

@@ -8,45 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from laws import too_many
+from laws import DEPENDENCES, LAWS_OF_PAIRS, QUANTILES, draw_pairs, too_many
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.proof.difference import Pairs, difference_interval, pair_up
 
 ALPHA, N, RUNS = 0.2, 30, 10  # of each cell; bench/compare.py --coverage has 300 of each
-# Quantile functions on [0, 1], and the means that belong to them.
-QUANTILES = {
-    "uniform": (lambda u: u, 0.5),
-    "high": (lambda u: stats.beta.ppf(u, 8, 1), 8 / 9),
-    "bowl": (lambda u: stats.beta.ppf(u, 0.3, 0.3), 0.5),
-    "rare failure": (lambda u: np.where(u < 0.03, 0.0, 1.0), 0.97),
-    "coin": (lambda u: np.where(u < 0.4, 0.0, 1.0), 0.6),
-    "three values": (lambda u: np.where(u < 0.2, 0.0, np.where(u < 0.5, 0.4, 1.0)), 0.62),
-    "constant": (lambda u: np.full_like(u, 0.7), 0.7),
-    "low": (lambda u: stats.beta.ppf(u, 1, 8), 1 / 9),
-}
-LAWS_OF_PAIRS = (
-    ("uniform", "uniform"),
-    ("uniform", "bowl"),
-    ("high", "uniform"),
-    ("rare failure", "rare failure"),
-    ("coin", "three values"),
-    ("rare failure", "constant"),
-    ("high", "low"),
-    ("three values", "bowl"),
-)
-# What the second agent draws, given the first one's draws and others.
-DEPENDENCES = {
-    "same randomness": lambda u, other: u,
-    "opposite": lambda u, other: 1 - u,
-    "independent": lambda u, other: other,
-}
-
-
-def draw(laws, dependence, rng, n=N):
-    u = rng.random(n)
-    v = DEPENDENCES[dependence](u, rng.random(n))
-    return QUANTILES[laws[0]][0](u), QUANTILES[laws[1]][0](v)
 
 
 def misses(laws, dependence, interval, runs=RUNS, seed=7):
@@ -54,7 +21,7 @@ def misses(laws, dependence, interval, runs=RUNS, seed=7):
     truth = QUANTILES[laws[0]][1] - QUANTILES[laws[1]][1]
     wrong = 0
     for _ in range(runs):
-        low, high = interval(*draw(laws, dependence, rng))
+        low, high = interval(*draw_pairs(laws, dependence, rng, N))
         wrong += not low <= truth <= high
     return wrong
 
@@ -118,7 +85,7 @@ def test_rows_shifted_by_one_are_no_pairs():
 
 def test_intervals_shrink_with_episodes_and_grow_with_confidence():
     rng = np.random.default_rng(1)
-    x, y = draw(("high", "uniform"), "same randomness", rng, 800)
+    x, y = draw_pairs(("high", "uniform"), "same randomness", rng, 800)
     whole = difference_interval(Pairs("seeds", x, y, 0.0, 1.0), 0.05)
     part = difference_interval(Pairs("seeds", x[:200], y[:200], 0.0, 1.0), 0.05)
     surer = difference_interval(Pairs("seeds", x, y, 0.0, 1.0), 0.01)
@@ -128,7 +95,7 @@ def test_intervals_shrink_with_episodes_and_grow_with_confidence():
 
 def test_limits_move_and_scale_with_the_returns():
     rng = np.random.default_rng(1)
-    x, y = draw(("high", "bowl"), "same randomness", rng, 300)
+    x, y = draw_pairs(("high", "bowl"), "same randomness", rng, 300)
     plain = difference_interval(Pairs("seeds", x, y, 0.0, 1.0), 0.05)
     moved = difference_interval(Pairs("seeds", 20 * x - 5, 20 * y - 5, -5.0, 15.0), 0.05)
     swapped = difference_interval(Pairs("seeds", y, x, 0.0, 1.0), 0.05)
@@ -140,19 +107,19 @@ def record(returns, **metadata):
     return Episodes.from_returns(returns, sigma=0.1, floor=0.0, ceiling=1.0, **metadata)
 
 
-RUN = {"seed": 5, "stream": [], "slots": 4, "block": 4, "device": "cpu", "task": "t"}
+RUN = {"seed": 5, "purpose": [], "n_envs": 4, "block_size": 4, "device": "cpu", "task": "t"}
 
 
 @pytest.mark.parametrize(
     ("a", "b", "pairing"),
     [
         (RUN, RUN, "seeds"),
-        (RUN, {**RUN, "agent": "other", "adversary": {}}, "seeds"),
+        (RUN, {**RUN, "agent": "other", "attacker": {}}, "seeds"),
         (RUN, {**RUN, "seed": 6}, "independent"),
-        (RUN, {**RUN, "stream": [5]}, "independent"),
-        (RUN, {**RUN, "slots": 2, "block": 2}, "unknown"),
+        (RUN, {**RUN, "purpose": [5]}, "independent"),
+        (RUN, {**RUN, "n_envs": 2, "block_size": 2}, "unknown"),
         # An environment that runs several episodes, agents that draw, another device: draws are shared otherwise.
-        ({**RUN, "slots": 2}, {**RUN, "slots": 2}, "unknown"),
+        ({**RUN, "n_envs": 2}, {**RUN, "n_envs": 2}, "unknown"),
         (RUN, {**RUN, "stochastic": True}, "unknown"),
         (RUN, {**RUN, "device": "cuda"}, "unknown"),
         ({}, {}, "unknown"),
@@ -192,4 +159,4 @@ def test_what_cannot_be_compared_is_refused():
     with pytest.raises(InputError, match="no seed in common"):
         pair_up(record([0.1], episode_seeds=[1]), record([0.1], episode_seeds=[2]))
     with pytest.raises(InputError, match="won or lost"):
-        pair_up(record([0.5], method="binary"), record([1.0], method="binary"))
+        pair_up(record([0.5], binary=True), record([1.0], binary=True))

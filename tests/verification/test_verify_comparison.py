@@ -25,7 +25,7 @@ def made_of(kind):
     a = rng.beta(5, 1, 60)
     b = np.clip(a - 0.2 + 0.1 * rng.normal(size=60), 0, 1)
     if kind == "wins":
-        return record(np.round(a), method="binary"), record(np.round(b), method="binary")
+        return record(np.round(a), binary=True), record(np.round(b), binary=True)
     if kind == "unpaired":
         return record(a, episode_seeds=None), record(b[:50], episode_seeds=SEEDS[:50])
     return record(a), record(b)

@@ -93,8 +93,7 @@ def compare(
     if better or margin is not None:
         gate = Gate(margin)
     question = Question(confidence=confidence, budgets=tuple(budgets), gate=gate)
-    given = {"floor": floor, "ceiling": ceiling, "only_wins": only_wins}
-    records = [read_record(one, **given) for one in (a, b)]
+    records = [read_record(one, floor=floor, ceiling=ceiling, only_wins=only_wins) for one in (a, b)]
     if all(record is not None for record in records):
         _refuse_running(task=task, attack=attack, n_episodes=n_episodes, max_episodes=max_episodes, seed=seed)
         return _compare_records(records, (a, b), question, out=out, command=command)
@@ -139,7 +138,7 @@ def _compare_records(
     command: str | None,
 ) -> Comparison:
     a, b = (record for record in records if record is not None)
-    names = []
+    names: list[str | None] = []
     for record, source, default in zip((a, b), sources, "AB", strict=True):
         if record.metadata.get("agent"):
             names.append(None)

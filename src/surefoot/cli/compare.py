@@ -214,8 +214,8 @@ def _compare_algorithms(arguments: argparse.Namespace) -> int:
     if arguments.a is not None or arguments.better_than is not None or arguments.no_worse_than is not None:
         raise InputError("--runs compares two algorithms: it cannot be combined with agents or a gate")
     _refuse_idle(arguments)
-    scores = [_scores_of(pattern, arguments) for pattern in arguments.runs]
-    compared = compare_training_runs(*scores, confidence=arguments.confidence)
+    a, b = (_scores_of(pattern, arguments) for pattern in arguments.runs)
+    compared = compare_training_runs(a, b, arguments.confidence)
     if arguments.json:
         print_json(compared.to_json())
     else:

@@ -184,7 +184,7 @@ class Comparison:
 
     >>> import surefoot
     >>> returns = {"A": [1, 1, 0, 1, 1, 1, 1, 1, 1, 1] * 10, "B": [0, 1, 0, 0, 1, 0, 1, 1, 0, 0] * 10}
-    >>> known = {"sigma": 0.0, "floor": 0, "ceiling": 1, "method": "binary", "episode_seeds": list(range(100))}
+    >>> known = {"sigma": 0.0, "floor": 0, "ceiling": 1, "binary": True, "episode_seeds": list(range(100))}
     >>> a, b = (surefoot.Episodes.from_returns(returns[side], **known) for side in "AB")
     >>> comparison = surefoot.compare(a, b)
     >>> comparison.winner, comparison.pairing, round(comparison.interval.low, 1)
@@ -545,7 +545,7 @@ class Comparer(StoppingMonitor):
             n_pairs=pairs.size,
             limits=(self.floor, self.ceiling),
             attacked=self._attacked_rows(a.returns, under.returns),
-            attacked_by=None if attacked_b is None else str(attacked_b.metadata.get("adversary")),
+            attacked_by=None if attacked_b is None else str(attacked_b.metadata.get("attacker")),
             changes=Changes.of(pairs),
             anytime=self.anytime,
             stopped=stopped,
@@ -555,7 +555,7 @@ class Comparer(StoppingMonitor):
 
 def side_facts(episodes: Episodes) -> dict[str, Any]:
     """Return what a comparison's file says of the episodes of one agent."""
-    keys = ("task", "agent", "agent_sha256", "seed", "adversary", "budget")
+    keys = ("task", "agent", "agent_sha256", "seed", "attacker", "budget")
     known = {key: episodes.metadata.get(key) for key in keys}
     return {**known, "sigma": episodes.sigma, "record_sha256": episodes.sha256}
 
@@ -566,7 +566,7 @@ def describe_side(episodes: Episodes, default: str) -> str:
     if episodes.attacked:
         return f"{name}, attacked with budget {episodes.metadata.get('budget')}"
     # Of returns of others nothing is known of noise, and nothing is asked.
-    if not isinstance(episodes.metadata.get("block"), int):
+    if not isinstance(episodes.metadata.get("block_size"), int):
         return name
     if not episodes.sigma:
         return f"{name}, undefended"

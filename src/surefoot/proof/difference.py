@@ -44,13 +44,23 @@ Pairing = Literal["seeds", "independent", "unknown"]
 # What two agents that are compared may differ in: themselves, their noise, and which episodes were run where.
 MAY_DIFFER = frozenset(
     (
-        *("agent", "agent_sha256", "sigma", "features", "frames", "memory", "stochastic", "pixel_max", "method"),
-        *("seed", "stream", "planned", "slots", "block", "device", "adversary", "budget", "rewards"),
-        *("stated_by_user", "episode_seeds"),
+        *(
+            "agent",
+            "agent_sha256",
+            "sigma",
+            "sigma_per_feature",
+            "n_stack",
+            "memory",
+            "stochastic",
+            "pixel_max",
+            "binary",
+        ),
+        *("seed", "purpose", "n_planned", "n_envs", "block_size", "device", "attacker", "budget", "reward_range"),
+        *("stated_by_user", "episode_seeds", "binary"),
     )
 )
 # What the random numbers of episode i follow from.
-_SAME_RANDOMNESS = ("seed", "stream", "slots", "block", "device")
+_SAME_RANDOMNESS = ("seed", "purpose", "n_envs", "block_size", "device")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +100,9 @@ def pair_up(a: Episodes, b: Episodes) -> Pairs:
     """
     check_same_task(a, b)
     assert a.ceiling is not None
-    only_wins = a.metadata.get("method") == b.metadata.get("method") == "binary"
+    only_wins = a.metadata.get("binary") is True and b.metadata.get("binary") is True
     if only_wins and not all(np.isin(one.returns, (a.floor, a.ceiling)).all() for one in (a, b)):
-        raise InputError(f"only the returns {a.floor:g} and {a.ceiling:g} are won or lost; give another method=")
+        raise InputError(f"only the returns {a.floor:g} and {a.ceiling:g} are won or lost; leave only_wins= out")
     pairing = _find_pairing(a.metadata, b.metadata)
     first, second, names = _aligned(a, b, pairing)
     # A mean of several episodes is neither won nor lost.
@@ -115,16 +125,16 @@ def check_same_task(a: Episodes, b: Episodes) -> None:
 def _find_pairing(a: Mapping[str, Any], b: Mapping[str, Any]) -> Pairing:
     if a.get("episode_seeds") is not None and b.get("episode_seeds") is not None:
         return "seeds"
-    if not all(isinstance(one.get("block"), int) and isinstance(one.get("seed"), int) for one in (a, b)):
+    if not all(isinstance(one.get("block_size"), int) and isinstance(one.get("seed"), int) for one in (a, b)):
         # Returns of others do not say what they were drawn with.
         return "unknown"
-    if (a["seed"], a.get("stream")) != (b["seed"], b.get("stream")):
+    if (a["seed"], a.get("purpose")) != (b["seed"], b.get("purpose")):
         return "independent"
     # Episodes that follow each other in one environment begin at another step of its noise for each agent, and what an
     # agent draws itself depends on how many rows there are: episode i of one may then share draws with j of the other.
     same = all(a.get(key) == b.get(key) for key in _SAME_RANDOMNESS)
     draws = a.get("stochastic") or b.get("stochastic")
-    if same and a.get("slots") == a.get("block") and not draws:
+    if same and a.get("n_envs") == a.get("block_size") and not draws:
         return "seeds"
     return "unknown"
 

@@ -85,7 +85,7 @@ def read_returns(
         raise InputError(f"{path} also needs {' and '.join(missing)}: a file of numbers does not say")
     metadata: dict[str, Any] = {}
     if found.only_wins:
-        metadata["method"] = "binary"
+        metadata["binary"] = True
     if found.seeds is not None:
         _check_seeds(path, found.seeds)
         metadata["episode_seeds"] = list(found.seeds)
@@ -151,7 +151,7 @@ def read_record(
     record, _ = read_returns(path, None if has_header else 0.0, floor, ceiling)
     if not only_wins:
         return record
-    return replace(record, metadata={**record.metadata, "method": "binary"})
+    return replace(record, metadata={**record.metadata, "binary": True})
 
 
 def _read_episode_data(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.files import read_json
 from surefoot.verification.claims import check_record
-from surefoot.verification.plan_again import PLANNER_VERSION, recompute_means
+from surefoot.verification.plan_again import planner_version, recompute_means
 from surefoot.verification.recompute.bands import CannotRecomputeError
 from surefoot.verification.recompute.paired_wins import check_wins_bound
 from surefoot.verification.recompute.run_files import Raw, close, differences, is_number, read_side, same
@@ -37,9 +37,19 @@ FIELDS = frozenset(
 )
 _FREE = frozenset(
     (
-        *("agent", "agent_sha256", "sigma", "features", "frames", "memory", "stochastic", "pixel_max", "method"),
-        *("seed", "stream", "planned", "slots", "block", "device", "adversary", "budget", "rewards"),
-        *("stated_by_user", "episode_seeds"),
+        *(
+            "agent",
+            "agent_sha256",
+            "sigma",
+            "sigma_per_feature",
+            "n_stack",
+            "memory",
+            "stochastic",
+            "pixel_max",
+            "binary",
+        ),
+        *("seed", "purpose", "n_planned", "n_envs", "block_size", "device", "attacker", "budget", "reward_range"),
+        *("stated_by_user", "episode_seeds", "binary"),
     )
 )
 # Bounds are rounded outward by 1e-9 of the range and computed by other formulas here.
@@ -93,7 +103,7 @@ def rerun_sides(
 
     parts = []
     for side, raw in sides.items():
-        if raw.setup.get("adversary") is not None:
+        if raw.setup.get("attacker") is not None:
             verdict.note(f"{side}: replay", IMPOSSIBLE, "attacked episodes are not rerun")
             continue
         part = Verdict(run=verdict.run, checks=list(verdict.checks))
@@ -132,7 +142,7 @@ def _claimed_method(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_facts(stated: dict[str, Any], raw: Raw) -> list[str]:
-    keys = ("task", "agent", "agent_sha256", "seed", "adversary", "budget", "sigma")
+    keys = ("task", "agent", "agent_sha256", "seed", "attacker", "budget", "sigma")
     expected = {key: raw.setup.get(key) for key in keys}
     return differences(stated, {**expected, "record_sha256": raw.sha256()})
 
@@ -141,8 +151,9 @@ def _check_content(content: dict[str, Any], sides: dict[str, Raw]) -> list[str]:
     """Return what is wrong with the numbers of a comparison."""
     a = sides["A"]
     b = sides["B"]
-    if content["planner"] != PLANNER_VERSION:
-        raise CannotRecomputeError(f"planned by version {content['planner']!r}, this version re-runs {PLANNER_VERSION}")
+    here = planner_version()
+    if content["planner"] != here:
+        raise CannotRecomputeError(f"planned by version {content['planner']!r}, this version re-runs {here}")
     wrong = []
     for key in sorted({*a.setup, *b.setup} - _FREE):
         if not same(a.setup.get(key), b.setup.get(key)):
@@ -152,7 +163,7 @@ def _check_content(content: dict[str, Any], sides: dict[str, Raw]) -> list[str]:
         return [*wrong, f"the episodes are paired by {pairing}, not by {content['pairing']!r:.40}"]
     if not content["anytime"]:
         for side, raw in sides.items():
-            if raw.setup.get("planned", raw.returns.size) != raw.returns.size:
+            if raw.setup.get("n_planned", raw.returns.size) != raw.returns.size:
                 wrong.append(f"{side} has another number of episodes than planned")
     elif pairing == "unknown":
         wrong.append("a run that stops by itself needs episodes that belong together")
@@ -172,13 +183,13 @@ def _find_pairing(a: dict[str, Any], b: dict[str, Any]) -> str:
     if "episode_seeds" in a and "episode_seeds" in b:
         return "seeds"
     for setup in (a, b):
-        if not (isinstance(setup.get("block"), int) and isinstance(setup.get("seed"), int)):
+        if not (isinstance(setup.get("block_size"), int) and isinstance(setup.get("seed"), int)):
             return "unknown"
-    if a["seed"] != b["seed"] or a.get("stream") != b.get("stream"):
+    if a["seed"] != b["seed"] or a.get("purpose") != b.get("purpose"):
         return "independent"
-    alike = all(a.get(key) == b.get(key) for key in ("slots", "block", "device"))
+    alike = all(a.get(key) == b.get(key) for key in ("n_envs", "block_size", "device"))
     drawn = a.get("stochastic") or b.get("stochastic")
-    return "seeds" if alike and a.get("slots") == a["block"] and not drawn else "unknown"
+    return "seeds" if alike and a.get("n_envs") == a["block_size"] and not drawn else "unknown"
 
 
 def _align(a: Raw, b: Raw, pairing: str) -> tuple[Floats, Floats, list[int]]:
@@ -204,7 +215,7 @@ def _align(a: Raw, b: Raw, pairing: str) -> tuple[Floats, Floats, list[int]]:
 def _only_wins(a: Raw, b: Raw) -> bool:
     larger = max(a.returns.size, b.returns.size) >= 2 * min(a.returns.size, b.returns.size)
     grouped = _find_pairing(a.setup, b.setup) == "independent" and larger
-    return a.setup.get("method") == b.setup.get("method") == "binary" and not grouped
+    return a.setup.get("binary") is True and b.setup.get("binary") is True and not grouped
 
 
 def _check_interval(
@@ -263,7 +274,7 @@ def _check_attacked(content: dict[str, Any], sides: dict[str, Raw], alpha: float
     a = sides["A"]
     b = sides.get("B-attacked", sides["B"])
     anytime = bool(content["anytime"])
-    if a.setup.get("adversary") is not None:
+    if a.setup.get("attacker") is not None:
         return ["A's episodes were attacked"]
     if "B-attacked" in sides and not b.setup.get("budget", np.inf) <= budgets[0]:
         return ["the attack on B had a larger budget than the smallest that is asked for"]
@@ -294,7 +305,7 @@ def _check_derived(
             passed = min(shown) >= -gate["margin"]
     attacked_by = None
     if "B-attacked" in sides:
-        attacked_by = str(sides["B-attacked"].setup.get("adversary"))
+        attacked_by = str(sides["B-attacked"].setup.get("attacker"))
     expected = {
         "winner": winner,
         "passed": passed,

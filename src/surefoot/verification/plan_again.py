@@ -30,6 +30,11 @@ from surefoot.verification.recompute.shares import SHARE, alike
 Floats = NDArray[np.float64]
 
 
+def planner_version() -> int:
+    """Return which version of the planners is run again here."""
+    return PLANNER_VERSION
+
+
 def other_planner(certificate: dict[str, Any]) -> str | None:
     """Return why the plans of a certificate cannot be repeated here, or None."""
     method = certificate.get("method")
