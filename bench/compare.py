@@ -46,7 +46,7 @@ PAIRS: dict[str, Callable[[np.random.Generator, int], tuple[Floats, Floats]]] = 
 
 
 def _coins(rng: np.random.Generator, n: int, chance: float) -> Floats:
-    return (rng.random(n) < chance).astype(np.float64)
+    return (rng.random(n) > 1 - chance).astype(np.float64)
 
 
 def _with_noise(rng: np.random.Generator, common: Floats, spread: float) -> tuple[Floats, Floats]:

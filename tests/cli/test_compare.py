@@ -182,6 +182,16 @@ def test_files_of_others_are_paired_by_their_seeds(a, b, pairing, n, capsys):
         assert made["changes"]["largest"] == [[4, 1.0, 0.0]]
 
 
+def test_returns_are_wins_and_losses_only_where_that_is_said(capsys):
+    Path("a.txt").write_text("1 1 0 1")
+    Path("b.txt").write_text("0.5 1 0 1")
+    limits = ("--floor", 0, "--ceiling", 1)
+    assert compare("a.txt", "a.txt", *limits, "--only-wins", out=None) == 0
+    assert compare("a.txt", "b.txt", *limits, out=None) == 0
+    assert compare("a.txt", "b.txt", *limits, "--only-wins", out=None) == 2
+    assert "only the returns 0 and 1 are won or lost" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("file", "match"),
     [

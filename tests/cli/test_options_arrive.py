@@ -421,6 +421,8 @@ ELSEWHERE = {
     "--ray",  # above
     "--cores",  # test_cli.py: what is said of the time
     "--all-sigmas",
+    *("--better-than", "--no-worse-than", "--margin"),  # above
+    *("--only-wins", "--runs"),  # test_compare.py
 }
 SHARED = {"--env-kwargs", "--env-module", "--wrapper", "--floor", "--ceiling", "--reward-range", "--max-steps", "--env"}
 

@@ -69,12 +69,13 @@ def test_the_gate_opens_for_an_agent_that_is_no_worse_and_for_no_other(tmp_path,
         assert main(["export", name, "--out", file]) == 0
     (job,) = CALLERS["compare"]["jobs"].values()
     options = "--workers 1 --max-steps 100"
-    values = {**job["with"], "agent": "good.zip", "baseline": "bad.zip", "max-episodes": "200", "options": options}
+    values = {**job["with"], "margin": "20", "max-episodes": "200", "options": options}
+    values |= {"agent": "good.zip", "baseline": "bad.zip"}
     _, compare, verify = scripts("compare", values)
     assert main(compare[1:]) == 0
     assert main([*verify[1:], "--fresh", "64"]) == 0
     capsys.readouterr()
-    values |= {"agent": "bad.zip", "baseline": "good.zip", "options": f"{options} --out worse"}
+    values |= {"agent": "bad.zip", "baseline": "good.zip", "margin": "0", "options": f"{options} --out worse"}
     assert main(scripts("compare", values)[1][1:]) == 1
 
 

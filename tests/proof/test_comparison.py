@@ -10,7 +10,7 @@ from surefoot.files import write_json
 from surefoot.proof.comparison import NOT_ALGORITHMS, AttackedRow, Comparer, Comparison, Gate, Question
 from surefoot.proof.planning.strategies import Bets
 
-SIGMA, BUDGET, LOOKS = 0.2, 0.2, (20, 60, 120, 300)
+SIGMA, BUDGET, LOOKS = 0.2, 0.2, (100, 200, 400)
 RUNS, CONFIDENCE = 60, 0.8
 PLAIN = Question()
 BETTER = Question(confidence=CONFIDENCE, budgets=(BUDGET,), gate=Gate(None))
