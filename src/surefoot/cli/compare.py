@@ -22,7 +22,6 @@ from surefoot.cli.options import (
 from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
 from surefoot.cli.task import DEFINED, Chosen, add_task, is_path, task_of
 from surefoot.errors import InputError
-from surefoot.report.certificate_text import assumed_returns
 
 if TYPE_CHECKING:
     from surefoot.proof.comparison import Comparison
@@ -132,7 +131,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(comparison.to_json())
     else:
-        _show_comparison(comparison, running.get("task"))
+        _show_comparison(comparison)
     return 0 if comparison.passed else 1
 
 
@@ -186,16 +185,9 @@ def _find_agents(arguments: argparse.Namespace) -> tuple[str, str]:
     return arguments.a, b
 
 
-def _show_comparison(comparison: Comparison, task: Any) -> None:
+def _show_comparison(comparison: Comparison) -> None:
     """Print the result, what it assumes, and where it is."""
-    statement, rest = str(comparison).split("\n", 1)
-    say(statement)
-    # Next to the claim, which does not hold without it.
-    if task is not None and not isinstance(task, str):
-        scoring = task.scoring
-        if assumed := assumed_returns(scoring.stated, scoring.floor, scoring.ceiling):
-            print(f"This assumes that {assumed} (stated by the user, not proved).")
-    for line in rest.splitlines():
+    for line in str(comparison).splitlines():
         # A table is printed as it is.
         if "  " in line:
             print(line)

@@ -269,6 +269,18 @@ class Comparison:
         )
 
     @property
+    def assumption(self) -> str:
+        """What the user stated of the returns and nothing proves, as a sentence; empty if that is nothing."""
+        limits = {"floor": "no return is below {}", "ceiling": "no return is above {}"}
+        assumed = []
+        for name, limit in zip(limits, self.limits, strict=True):
+            if name in self.sides["A"].get("stated_by_user", ()):
+                assumed.append(limits[name].format(format_exact(limit)))
+        if not assumed:
+            return ""
+        return f"This assumes that {' and '.join(assumed)} (stated by the user, not proved)."
+
+    @property
     def could_not_see(self) -> str:
         """The smallest difference that these episodes could have shown."""
         return could_not_see(self.interval.resolution, self.n_pairs, "a difference of mean returns", self.digits)
@@ -291,7 +303,11 @@ class Comparison:
     def __str__(self) -> str:
         rows = [("attack budget", "A minus B", "why"), *self.rows()]
         widths = [max(len(row[column]) for row in rows) for column in range(2)]
-        lines = [self.statement, ""]
+        lines = [self.statement]
+        # Next to the claim, which does not hold without it.
+        if self.assumption:
+            lines.append(self.assumption)
+        lines.append("")
         for budget, difference, why in rows:
             lines.append(f"{budget:>{widths[0]}}  {difference:>{widths[1]}}  {why}")
         lines.append("")
@@ -557,7 +573,8 @@ def side_facts(episodes: Episodes) -> dict[str, Any]:
     """Return what a comparison's file says of the episodes of one agent."""
     keys = ("task", "agent", "agent_sha256", "seed", "attacker", "budget")
     known = {key: episodes.metadata.get(key) for key in keys}
-    return {**known, "sigma": episodes.sigma, "record_sha256": episodes.sha256}
+    stated = [name for name in episodes.stated_by_user if name in ("floor", "ceiling")]
+    return {**known, "sigma": episodes.sigma, "stated_by_user": stated, "record_sha256": episodes.sha256}
 
 
 def describe_side(episodes: Episodes, default: str) -> str:

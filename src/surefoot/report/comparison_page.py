@@ -22,7 +22,10 @@ def write_comparison_page(comparison: Comparison, path: Path) -> None:
     digits = comparison.digits
     low = format_lower(comparison.interval.low, digits)
     high = format_upper(comparison.interval.high, digits)
-    opening = [comparison.statement, *_gate_sentences(comparison), comparison.could_not_see, NOT_ALGORITHMS]
+    opening = [comparison.statement]
+    if comparison.assumption:
+        opening.append(comparison.assumption)
+    opening += [*_gate_sentences(comparison), comparison.could_not_see, NOT_ALGORITHMS]
     changed = []
     for name, a, b in comparison.changes.largest if comparison.changes else ():
         changed.append([str(name), f"{a:g}", f"{b:g}", f"{a - b:+g}"])

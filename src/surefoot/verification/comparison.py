@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.files import read_json
 from surefoot.verification.claims import check_record
+from surefoot.verification.limits import check_limits
 from surefoot.verification.plan_again import planner_version, recompute_means
 from surefoot.verification.recompute.bands import CannotRecomputeError
 from surefoot.verification.recompute.paired_wins import check_wins_bound
@@ -70,12 +71,17 @@ def check_comparison(folder: Path, verdict: Verdict) -> dict[str, Raw]:
     sides = {}
     usable = True
     for side in content["sides"]:
-        raw = read_side(folder / side, _claimed_method(content))
+        facts = content["sides"][side]
+        stated = facts.get("stated_by_user", [])
+        raw = read_side(folder / side, {**_claimed_method(content), "stated_by_user": stated})
         found = Verdict(run=verdict.run)
+        check_limits([raw], found)
         usable = check_record(raw, found) and usable
         for check in found.checks:
             verdict.note(f"{side}: {check.name}", check.result, check.detail)
-        verdict.judge(f"{side}: certificate and episode data", _check_facts(content["sides"][side], raw), raw.sha256())
+        for line in found.not_checked:
+            verdict.not_checked.insert(0, f"{side}: {line}")
+        verdict.judge(f"{side}: certificate and episode data", _check_facts(facts, raw), raw.sha256())
         sides[side] = raw
     if not usable:
         return sides
@@ -144,7 +150,9 @@ def _claimed_method(content: dict[str, Any]) -> dict[str, Any]:
 def _check_facts(stated: dict[str, Any], raw: Raw) -> list[str]:
     keys = ("task", "agent", "agent_sha256", "seed", "attacker", "budget", "sigma")
     expected = {key: raw.setup.get(key) for key in keys}
-    return differences(stated, {**expected, "record_sha256": raw.sha256()})
+    # What the user stated is checked with the limits.
+    claimed = {key: value for key, value in stated.items() if key != "stated_by_user"}
+    return differences(claimed, {**expected, "record_sha256": raw.sha256()})
 
 
 def _check_content(content: dict[str, Any], sides: dict[str, Raw]) -> list[str]:
