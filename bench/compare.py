@@ -173,7 +173,7 @@ def measure_widths(n: int, draws: int) -> list[dict[str, object]]:
     return rows
 
 
-def measure_coverage(n: int = 40, runs: int = 300, alpha: float = 0.1) -> None:
+def measure_coverage(n: int = 30, runs: int = 120, alpha: float = 0.1) -> None:
     """Count misses for each pair of laws and each kind of dependence, and those of bootstrap intervals of IQMs."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
     from laws import DEPENDENCES, LAWS_OF_PAIRS, QUANTILES, draw_pairs

@@ -13,7 +13,7 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.proof.difference import Pairs, difference_interval, pair_up
 
-ALPHA, N, RUNS = 0.2, 30, 10  # of each cell; bench/compare.py --coverage has 300 of each
+ALPHA, N, RUNS = 0.2, 30, 10  # of each cell; bench/compare.py --coverage has 120 of each
 
 
 def misses(laws, dependence, interval, runs=RUNS, seed=7):
