@@ -178,7 +178,7 @@ def certify_all(
     # Short episodes first: a run that is stopped has most of the agents.
     jobs.sort(key=lambda job: job.plan.task.scoring.max_steps)
     blocks: dict[str, dict[int, Episodes]] = {}
-    for index, block in Processes(n_processes).map_unordered(_run_job, jobs, range(len(jobs))):  # type: ignore[arg-type]
+    for index, block in Processes(n_processes).map_unordered(_run_job, jobs, range(len(jobs))):
         job = jobs[index]
         own = blocks.setdefault(job.key, {})
         own[job.block] = block

@@ -14,6 +14,7 @@ from surefoot.agents.resolve import as_policy
 from surefoot.cli.main import main
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.files import read_npz
 from surefoot.noise import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
@@ -435,6 +436,36 @@ def test_a_resumed_training_gives_the_same_agent(tmp_path, memory):
     assert (tmp_path / "parts" / "curve.csv").read_bytes() == (tmp_path / "whole" / "curve.csv").read_bytes()
     other = tiny(tmp_path / "other", memory=memory, seed=6)
     assert other.sha256 != whole.sha256
+
+
+def test_a_training_that_goes_on_has_the_statistics_of_all_its_steps(tmp_path):
+    tiny(tmp_path / "run", PENDULUM, memory="gru", **ONE_BY_ONE)
+    first = (tmp_path / "run" / "curve.csv").read_text()
+    tiny(tmp_path / "run", PENDULUM, memory="gru", **ONE_BY_ONE | {"total_steps": 2_000}, resume=True)
+    assert (tmp_path / "run" / "curve.csv").read_text().startswith(first)
+    header, arrays = read_npz(tmp_path / "run" / "checkpoint.npz", "checkpoint")
+    steps = zoo.load_card(str(tmp_path / "run"))["training"]["steps"]
+    assert steps >= 2_000
+    assert header["counters"]["observed.count"] == header["counters"]["returned.count"] == steps
+    # Of a pendulum cosine and sine are within [-1, 1].
+    assert abs(arrays["observed.mean"][:2]).max() < 1
+
+
+def test_the_command_starts_from_an_sb3_model(tmp_path, capsys):
+    model = stable_baselines3.SAC(
+        "MlpPolicy", "Pendulum-v1", buffer_size=10, policy_kwargs={"net_arch": [8]}, device="cpu"
+    )
+    model.save(tmp_path / "sac.zip")
+    small = [f"--set={name}={value}" for name, value in {**ONE_BY_ONE, "width": 8, "epochs": 1}.items()]
+    setup = ["--env", "Pendulum-v1", "--max-steps", "40", "--sigma", "0.1,0.1,0.4", "--quiet"]
+    out = str(tmp_path / "run")
+    assert main(["train", *setup, *small, "--init-from", str(tmp_path / "sac.zip"), "--out", out]) == 0
+    assert "--sigma 0.1,0.1,0.4" in capsys.readouterr().out
+    card = zoo.load_card(out)
+    assert (card["sigma"], card["training"]["init_from"]["name"]) == (0.1, "sac")
+    assert isinstance(zoo.load(out).memory, Recurrent)
+    assert main(["train", "cartpole-5", "--sigma", "0.1", "--preset", "paper", "--init-from", "cartpole-5-s0"]) == 2
+    assert "--init-from cannot be combined with the preset paper" in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_another_memory_is_refused(tmp_path):
