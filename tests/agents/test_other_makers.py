@@ -554,6 +554,56 @@ def test_weights_in_a_second_file_belong_to_the_agent(exported, tmp_path):
         as_policy(path, SPACES)
 
 
+class Robot(nn.Module):
+    """A policy that takes one observation without rows, in parts, as the firmware of robots does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = layers(4, 2)
+
+    def forward(self, joints, command):
+        return self.layer(torch.cat((joints, command)))
+
+
+class Alone(nn.Module):
+    """The same with all parts in one vector."""
+
+    def __init__(self, robot):
+        super().__init__()
+        self.robot = robot
+
+    def forward(self, seen):
+        return self.robot(seen[:3], seen[3:])
+
+
+def test_policies_of_robots_take_one_observation_without_rows_by_the_names_of_its_parts(tmp_path):
+    robot = Robot()
+    expected = robot.layer(SEEN[:, 0]).argmax(1)
+    assert len(set(expected.tolist())) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        flags = {"opset_version": 17, "dynamo": False}
+        alone = tmp_path / "alone.onnx"
+        torch.onnx.export(robot.layer, torch.randn(4), str(alone), input_names=["obs"], **flags)
+        named = tmp_path / "named.onnx"
+        given = (torch.randn(3), torch.randn(1))
+        torch.onnx.export(robot, given, str(named), input_names=["joints", "command"], **flags)
+        script = tmp_path / "script.pt"
+        torch.jit.trace(Alone(robot), torch.randn(4)).save(str(script))
+    parts = (("joints", 3), ("command", 1))
+    in_parts = replace(SPACES, parts=parts)
+    assert torch.equal(as_policy(alone, SPACES).act(SEEN), expected)
+    assert torch.equal(as_policy(named, in_parts).act(SEEN), expected)
+    assert torch.equal(as_policy(script, SPACES, allow_pickle=True).act(SEEN), expected)
+    # In another order the parts are still found by their names.
+    turned = SEEN[:, :, [3, 0, 1, 2]]
+    other = replace(SPACES, parts=(("command", 1), ("joints", 3)))
+    assert torch.equal(as_policy(named, other).act(turned), expected)
+    for wrong in (None, (("joints", 2), ("command", 2)), (("legs", 3), ("command", 1)), (("joints", 4),)):
+        with pytest.raises(InputError, match=r"one for each part of the environment's, by their names, got joints"):
+            as_policy(named, replace(SPACES, parts=wrong))
+
+
 def test_onnx_files_that_are_no_agents(exported, tmp_path):
     for text, what in (("no", "is not an ONNX model: "), ("", "is not an ONNX model that onnxruntime can run")):
         (tmp_path / "text.onnx").write_text(text)

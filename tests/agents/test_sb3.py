@@ -174,6 +174,19 @@ def test_file_and_model_act_as_sb3_does(tmp_path, setup):
     assert not same_actions(sb3.from_model(make(**setup, seed=1)), model)
 
 
+@pytest.mark.parametrize("actions", [THREE, ARM])
+def test_linear_policies_of_earlier_releases_are_read(tmp_path, actions):
+    """Their only layer is not in a sequence, and has no bias."""
+    model = make("ARS", actions=actions, policy="LinearPolicy")
+    path = saved(tmp_path, model)
+    stored = io.BytesIO()
+    weights = model.policy.state_dict()
+    torch.save({name.replace("action_net.0.", "action_net."): weight for name, weight in weights.items()}, stored)
+    policy = sb3.read_zip(edited(path, policy=stored.getvalue()))
+    assert same_actions(policy, model)
+    assert policy.sha256 == sb3.from_model(model).sha256
+
+
 def test_trained_model_is_read(tmp_path):
     model = stable_baselines3.DQN(
         "MlpPolicy",

@@ -34,6 +34,8 @@ class Onnx(nn.Module):
         super().__init__()
         self.content = content
         self.weights = weights
+        # Of several inputs: which numbers of an observation each is given.
+        self.columns: dict[str, tuple[int, int]] = {}
         self.session: InferenceSession | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -58,16 +60,29 @@ class Onnx(nn.Module):
         return self.session
 
     def forward(self, seen: Tensor) -> Tensor:
-        """Return the first output; a model that was exported for one row at a time is given one at a time."""
+        """Return the first output; a model that was exported for one row, or without rows, is given one at a time."""
         session = self.open_session()
-        source = session.get_inputs()[0]
+        sources = session.get_inputs()
         target = session.get_outputs()[0]
-        rows = seen.detach().cpu().numpy().astype(INPUT_TYPES[source.type])
-        n_parts = len(rows) if source.shape[0] == 1 else 1
+        rows = seen.detach().cpu().numpy()
+        shape = sources[0].shape
+        has_rows = len(shape) > 1
+        n_parts = 1
+        if not has_rows or shape[0] == 1:
+            n_parts = len(rows)
         answers = []
         for part in np.split(rows, n_parts):
-            (answer,) = session.run([target.name], {source.name: part})
-            answers.append(np.atleast_1d(answer))
+            given = {}
+            for source in sources:
+                columns = part
+                if self.columns:
+                    begin, end = self.columns[source.name]
+                    columns = part[:, begin:end]
+                if not has_rows:
+                    columns = columns[0]
+                given[source.name] = columns.astype(INPUT_TYPES[source.type])
+            (answer,) = session.run([target.name], given)
+            answers.append(np.atleast_1d(answer) if has_rows else np.atleast_1d(answer)[None])
         return torch.from_numpy(np.concatenate(answers))
 
 
@@ -108,18 +123,43 @@ def _input_shape(path: Path, inner: Onnx, spaces: Spaces) -> tuple[int, ...]:
         ) from error
     except Exception as error:
         raise InputError(f"{path} is not an ONNX model that onnxruntime can run: {_one_line(error)}") from error
-    if len(inputs) != 1 or inputs[0].type not in INPUT_TYPES:
+    odd = not inputs or any(one.type not in INPUT_TYPES for one in inputs)
+    if not odd and len(inputs) > 1:
+        inner.columns = _columns_of(inputs, spaces)
+        odd = not inner.columns
+    if odd:
         got = ", ".join(f"{one.name} {one.type}" for one in inputs) or "none"
         raise InputError(
-            f"{path} must have one input, rows of float observations, got {got}; make an agent with memory, or with "
-            "several inputs, a surefoot.Policy"
+            f"{path} must have one input, rows of float observations, or one for each part of the environment's, by "
+            f"their names, got {got}; make an agent with memory a surefoot.Policy"
         )
-    first, *rest = inputs[0].shape or [None]
+    if inner.columns:
+        return spaces.shape
+    shape = inputs[0].shape or [None]
+    if len(shape) == 1:
+        # Without rows: the policies of many robots take one observation.
+        return tuple(shape) if isinstance(shape[0], int) else spaces.shape
+    first, *rest = shape
     if isinstance(first, int) and first != 1:
         raise InputError(f"{path} takes {first} rows only; export it with a dynamic batch axis, or for one row")
-    if not rest or not all(isinstance(length, int) for length in rest):
+    if not all(isinstance(length, int) for length in rest):
         return spaces.shape
     return tuple(rest)
+
+
+def _columns_of(inputs: Any, spaces: Spaces) -> dict[str, tuple[int, int]]:
+    """Return which numbers of an observation in parts each input is given, by its name; nothing if they do not fit."""
+    columns = {}
+    begin = 0
+    for name, size in spaces.parts or ():
+        columns[name] = (begin, begin + size)
+        begin += size
+    lengths = {one.name: one.shape[-1] for one in inputs if len(one.shape) in (1, 2)}
+    fits = columns.keys() == lengths.keys() and len({len(one.shape) for one in inputs}) == 1
+    for name, length in lengths.items():
+        first, last = columns.get(name, (0, 0))
+        fits = fits and (not isinstance(length, int) or length == last - first)
+    return columns if fits else {}
 
 
 def _one_line(error: Exception) -> str:

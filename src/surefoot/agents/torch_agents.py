@@ -49,6 +49,14 @@ class Called(nn.Module):
         return seen
 
 
+class OneByOne(Called):
+    """What a module answers that takes one observation without rows, as the policies of many robots do."""
+
+    def forward(self, seen: Tensor) -> Any:
+        """Ask it for every row."""
+        return torch.stack([super(OneByOne, self).forward(row) for row in seen])
+
+
 class SacMean(Called):
     """The mean action, or the probability of each, which ``get_action`` of CleanRL's SAC answers in third place."""
 
@@ -256,6 +264,8 @@ def _ways_to_ask(module: nn.Module, spaces: Spaces, stochastic: bool) -> Iterato
         sampling = "get_action_and_value"
     if stochastic or sampling != "get_action_and_value":
         yield Called(module, sampling)
+    if sampling == "__call__":
+        yield OneByOne(module, sampling)
     if stochastic or sampling == "__call__":
         return
     if sampling == "get_action":

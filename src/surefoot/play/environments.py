@@ -17,6 +17,8 @@ from surefoot.play.envs.flat import FlatAction, FlatObservation, flatten_env
 from surefoot.play.envs.gymnasium_env import Gymnasium
 from surefoot.play.envs.source import Source, step_limit
 from surefoot.play.envs.trial import check_made_again, check_seeded
+from surefoot.play.envs.vector import OneRow, Simulators, Vector
+from surefoot.play.envs.vector_trial import check_simulator
 from surefoot.play.floors import DOCS, KNOWN, NOTHING, Rules, known_rules, named_rules, of_rewards
 from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
 from surefoot.play.tasks import TENSOR_BLOCKS, check_discount, discounted, get_task, tensors
@@ -38,7 +40,9 @@ def make_task(
     """Create a certification task from a Gymnasium environment.
 
     Args:
-        env: A Gymnasium ID, ``module:factory``, an environment with a spec, or a class or function that makes one.
+        env: A Gymnasium ID, ``module:factory``, an environment with a spec, or a class or function that makes one. A
+            vector environment (``gymnasium.vector.VectorEnv``) too: an ID that has only a vector entry point, or a
+            class or function that takes ``num_envs``.
             Observations in parts (Dict, Tuple) become one vector, actions in parts (MultiDiscrete, MultiBinary) one
             number.
         floor: Lowest return the rules allow, not the lowest observed: a floor that is too high makes the bound false.
@@ -112,6 +116,7 @@ class Inspected:
         reward_range: The range of every reward that was given.
         is_known: Whether it is an environment of Gymnasium whose rules are known, as it is registered.
         is_cartpole: Whether it is exactly the CartPole that is also written as tensors.
+        is_vector: Whether it is a vector simulator, which steps many rows at once.
     """
 
     source: Source
@@ -121,6 +126,7 @@ class Inspected:
     reward_range: tuple[float, float] | None
     is_known: bool
     is_cartpole: bool
+    is_vector: bool
 
     @property
     def rules(self) -> Rules | None:
@@ -166,13 +172,20 @@ class Inspected:
         stated = self._stated_limits(low, high, gamma)
         make = replace(self.source, max_steps=self.max_steps).open
         # Gymnasium's own, made as they are registered, need no trial.
-        if not self.is_known:
+        if not self.is_known and not self.is_vector:
             check_seeded(self.source.name, make)
         rewards = None
         if self.rules is not None:
             rewards = self.rules.reward_range
         backend = Backend(batch=partial(Gymnasium, make, reward_range=self.reward_range), open=make)
         blocks = Blocks()
+        if self.is_vector:
+            simulators = Simulators(self.source.open_rows)
+            check_simulator(self.source.name, simulators, self.max_steps)
+            batch = partial(Vector, simulators, max_steps=self.max_steps, reward_range=self.reward_range)
+            backend = Backend(batch=batch, open=make, fixed_rows=True)
+            # Rows wait for the last of a block, which is why each runs one episode of it only.
+            blocks = Blocks(n_envs=512, episodes_per_env=1, gpu_n_envs=4_096)
         baseline_search = BaselineSearch(n_search=32, n_measure=1_000)
         if self.is_cartpole:
             # The same rules as tensors are twenty times as fast.
@@ -257,6 +270,7 @@ def _inspect_opened(source: Source, _: int) -> dict[str, Any]:
             "proved": proved,
             "is_known": is_known,
             "is_cartpole": is_known and is_cartpole(opened),
+            "is_vector": isinstance(opened.unwrapped, OneRow),
         }
     finally:
         opened.close()

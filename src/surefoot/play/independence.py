@@ -106,6 +106,11 @@ def dependent_returns(returns: Returns, setup: Any) -> list[str]:
     return found
 
 
+def log_chance_of_groups(table: Returns) -> float:
+    """Return the logarithm of the probability, at most, with which groups (rows of a table) differ so by chance."""
+    return _log_chance(_half_differences(table, 0), (1,))
+
+
 def _half_differences(table: Returns, axis: int) -> Returns:
     """Return the differences of the first half along an axis and the second, entry by entry."""
     half = table.shape[axis] // 2

@@ -61,7 +61,8 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     device = torch.device(plan.device)
     # Three streams, so that an attacker that draws random numbers learns nothing about the noise.
     env_seeds, noise_seeds, own_seeds = block_seeds(plan.seed, plan.purpose, index)
-    env = plan.task.backend.batch(n_envs, env_seeds, device)
+    backend = plan.task.backend
+    env = backend.batch(plan.block_envs if backend.fixed_rows else n_envs, env_seeds, device)
     ledger = None
     if plan.attacker is not None:
         ledger = make_ledger(plan, n_envs, Stream(own_seeds, device))
@@ -162,6 +163,10 @@ class BlockLoop:
     def run_episodes(self, first: int, watch: Watch | None = None, meter: Meter | None = None) -> None:
         """Run to the end of the last episode; ``table`` then has returns, lengths and budgets used per episode."""
         observation = self.env.reset()
+        if len(observation) > self.n_envs:
+            # The last block may have fewer episodes than rows.
+            self.env.keep_rows(self.number)
+            observation = observation[: self.n_envs]
         self.memory = self.recall.empty(observation.float())
         action: Tensor | None = None
         row_checks = RowChecks(self.policy, self.noisy)

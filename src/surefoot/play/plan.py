@@ -73,6 +73,8 @@ class Plan:
                 f"{self.n_episodes:,} episodes in blocks of {self.block_size} make {self.n_blocks:,} blocks, expected "
                 f"at most {MOST_BLOCKS:,}; run more episodes in parallel (n_envs)"
             )
+        if self.task.backend.fixed_rows and self.block_size > self.block_envs:
+            raise InputError(f"a row of {self.task.name} runs one episode of a block; leave episodes_per_env out")
         # These raise what they find wrong, now rather than in a worker.
         seed_sequence(self.seed)
         check_purpose(self.purpose)

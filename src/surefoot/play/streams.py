@@ -26,6 +26,9 @@ from torch import Tensor
 from surefoot.errors import InputError
 
 WRAPPER = 0x5F00
+# A prime with room for the rows of a block below 2^31, and that divided by the golden ratio.
+SIMULATOR_SEEDS = 2_146_435_069
+GOLDEN_STEP = 1_326_569_827
 
 
 @unique
@@ -94,6 +97,26 @@ def policy_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.ra
     # One start for all blocks and the block's number: 32 random bits of each block would agree among 10^5 blocks.
     first = int(seed_sequence(seed, *purpose, 0, 4).generate_state(1)[0])
     return seed_sequence(seed, *purpose, block, 3), (first + block) % 2**32
+
+
+def simulator_seed(seeds: np.random.SeedSequence) -> int:
+    """Return the seed of a vector simulator that runs a block, of 31 bits: JAX drops all above 32.
+
+    So few random bits of each block would agree among 10^5 blocks. Hence one random start for all blocks of a purpose,
+    and steps of the golden ratio, which keep any number of blocks apart as evenly as can be. Blocks of one run with at
+    most 10^7 episodes are further apart than a block has rows, so that none shares a row with another where the
+    simulator seeds its rows with seed, seed + 1, and so on.
+
+    Args:
+        seeds: The environment's stream of a block, or of an iteration of training.
+    """
+    purpose = seeds.spawn_key[:-2]
+    block = 0
+    if len(seeds.spawn_key) >= 2:
+        block = seeds.spawn_key[-2]
+    assert isinstance(seeds.entropy, int)
+    first = int(seed_sequence(seeds.entropy, *purpose, 0, 5).generate_state(1)[0])
+    return (first + block * GOLDEN_STEP) % SIMULATOR_SEEDS
 
 
 def training_seeds(seed: int, number: int) -> tuple[np.random.SeedSequence, ...]:

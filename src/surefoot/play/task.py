@@ -50,11 +50,13 @@ class Backend:
         batch: Builds a number of environments from a seed stream, with observations on a device.
         open: Opens one Gymnasium environment with the task's rules, without noise or frame stack.
         cartridge: The Atari game, where it is one.
+        fixed_rows: Whether all blocks of a run have the same number of rows, even where some have no episode to run.
     """
 
     batch: Callable[[int, np.random.SeedSequence, torch.device], BatchEnv]
     open: Callable[[], Any]
     cartridge: Cartridge | None = None
+    fixed_rows: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

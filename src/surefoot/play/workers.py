@@ -163,6 +163,10 @@ def run_apart(what: str, work: Callable[[Plan, int], Result], plan: Plan, *, gpu
 
 def can_fork() -> bool:
     """Return whether processes that inherit everything can be started safely; elsewhere they begin from nothing."""
+    # Once JAX computes it has threads, whose locks a forked process would wait for.
+    jax = sys.modules.get("jax._src.xla_bridge")
+    if jax is not None and jax.backends_are_initialized():
+        return False
     return sys.platform == "linux"
 
 

@@ -216,6 +216,9 @@ def _actor_layers(family: _Family, weights: Mapping[str, Tensor], facts: Facts) 
     for trunk in (SHARED, family.trunk):
         # Activations have numbers too: layers have the even ones.
         sequence = [f"{trunk}.{2 * index}" for index in range(len(names))]
+        if facts.module == ARS:
+            # The linear policy of earlier releases is one layer, not a sequence of one.
+            sequence.append(trunk)
         layers += [name for name in sequence if f"{name}.weight" in names]
     if family.head is not None:
         layers.append(f"{family.head}.0" if f"{family.head}.0.weight" in names else family.head)

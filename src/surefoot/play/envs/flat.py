@@ -6,15 +6,17 @@ one that Gymnasium flattens in; a part of categories becomes ones and zeros.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
+from torch import Tensor
 
 from surefoot.errors import InputError
 
@@ -97,6 +99,59 @@ def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = 
             f"{name} has observations of the kind {type(space).__name__}, which cannot carry noise; "
             "wrap it so that they are a Box, with wrappers=['module:Class']"
         )
+
+
+def flatten_rows(parts: Sequence[Part], observation: Any, n_rows: int, as_tensor: Callable[[Any], Tensor]) -> Tensor:
+    """Return observations of many rows, in parts, as one vector for each row, with the numbers of ``FlatObservation``.
+
+    Args:
+        parts: The parts.
+        observation: Arrays with a row for each environment, nested as the space of one observation is.
+        n_rows: How many rows each must have.
+        as_tensor: Makes a tensor of such an array.
+    """
+    columns = []
+    for part in parts:
+        value = observation
+        for key in part.path:
+            value = value[key]
+        numbers = as_tensor(value)
+        assert part.space.shape is not None
+        expected = (n_rows, *part.space.shape)
+        if numbers.shape != expected:
+            raise InputError(f"{part.name} of an observation has the shape {tuple(numbers.shape)}, expected {expected}")
+        numbers = numbers.reshape(n_rows, -1)
+        if isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete):
+            numbers = _one_hot(numbers, part.space)
+        numbers = numbers.to(torch.float64 if part.number_type is np.float64 else torch.float32)
+        if part.unit != 1:
+            numbers = numbers / part.unit
+        columns.append(numbers)
+    # Parts of double precision make all of it so, as numpy does.
+    return torch.cat(columns, dim=1)
+
+
+def _one_hot(numbers: Tensor, space: spaces.Discrete | spaces.MultiDiscrete) -> Tensor:
+    """Return ones and zeros for categories, those of each number one after the other."""
+    sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+    starts = np.broadcast_to(np.ravel(space.start), sizes.shape)
+    columns = []
+    for column, (size, start) in enumerate(zip(sizes, starts, strict=True)):
+        columns.append(torch.nn.functional.one_hot(numbers[:, column].long() - int(start), int(size)))
+    return torch.cat(columns, dim=1)
+
+
+def unflatten_actions(actions: Tensor, space: spaces.Space[Any], factors: tuple[int, ...] | None) -> Tensor:
+    """Return actions of many rows as a vector simulator takes them: numbers from its first one on, or their parts."""
+    assert space.shape is not None
+    kind = torch.from_numpy(np.empty(0, space.dtype)).dtype
+    if isinstance(space, spaces.Box):
+        return actions.reshape(len(actions), *space.shape).to(kind)
+    start = torch.as_tensor(np.asarray(getattr(space, "start", 0)), device=actions.device)
+    parts = actions
+    if factors is not None:
+        parts = torch.stack(torch.unravel_index(actions, factors), dim=1).reshape(len(actions), *space.shape)
+    return (parts + start).to(kind)
 
 
 class FlatObservation(gymnasium.ObservationWrapper[NDArray[np.float32 | np.float64], Any, Any]):

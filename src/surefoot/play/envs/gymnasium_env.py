@@ -39,9 +39,7 @@ class Gymnasium:
     ) -> None:
         *own, shared = np.split(seeds.generate_state(n_envs + 4, np.uint64), range(1, n_envs + 1))
         self.outside = global_streams()
-        random.seed(shared.tobytes())
-        np.random.seed(shared.view(np.uint32))  # noqa: NPY002
-        torch.default_generator.manual_seed(int(shared[0]) >> 1)
+        seed_global_streams(shared)
         # Made after the global streams are seeded: some draw from them when they are made.
         self.environments: list[Any] = [make() for _ in range(n_envs)]
         if len({id(environment.unwrapped) for environment in self.environments}) < n_envs:
@@ -52,6 +50,7 @@ class Gymnasium:
             )
         # 62 bits: among the 10^5 environments of a long run, two 32-bit seeds would agree.
         self.seeds = [int(seed[0]) >> 2 for seed in own]
+        self.name = type(self.environments[0].unwrapped).__name__
         self.device = device
         self.reward_range = reward_range
         space = self.environments[0].action_space
@@ -63,7 +62,7 @@ class Gymnasium:
     def reset(self) -> Tensor:
         """Start every environment with its own seed."""
         pairs = zip(self.environments, self.seeds, strict=True)
-        with self._report_failures("reset"):
+        with report_failures(self.name, "reset"):
             return self._make_observation([environment.reset(seed=seed)[0] for environment, seed in pairs])
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -78,21 +77,22 @@ class Gymnasium:
         observations = []
         rewards = []
         over = []
-        with self._report_failures("step"):
+        with report_failures(self.name, "step"):
             for environment, move in zip(self.environments, moves, strict=True):
                 result = environment.step(move)
                 observations.append(result[0])
                 rewards.append(float(result[1]))
                 # Terminated or truncated: the step limit is one of the task's rules.
                 over.append(bool(result[2] or result[3]))
-            self._check_rewards(rewards)
+            if self.reward_range is not None:
+                check_rewards(rewards, self.reward_range)
             paid = torch.tensor(rewards, dtype=torch.float64, device=self.device)
             return self._make_observation(observations), paid, torch.tensor(over, device=self.device)
 
     def restart_rows(self, rows: Tensor) -> Tensor:
         """Start new episodes on the marked rows, unseeded."""
         marked = rows.cpu().nonzero().flatten().tolist()
-        with self._report_failures("reset"):
+        with report_failures(self.name, "reset"):
             return self._make_observation([self.environments[row].reset()[0] for row in marked])
 
     def keep_rows(self, rows: Tensor) -> None:
@@ -114,29 +114,6 @@ class Gymnasium:
         self.environments = []
         set_global_streams(self.outside)
 
-    def _check_rewards(self, rewards: Sequence[float]) -> None:
-        """Raise InputError for a reward outside of the range that was given, which it proves wrong."""
-        if self.reward_range is None:
-            return
-        low, high = self.reward_range
-        for reward in rewards:
-            # Not ``reward < low or reward > high``, which a reward that is no number would pass.
-            if not low <= reward <= high:
-                raise InputError(f"every reward must be between {low:g} and {high:g}, got {reward:g}; give true limits")
-
-    @contextmanager
-    def _report_failures(self, what: str) -> Iterator[None]:
-        """Report an exception of the environment as what it is: neither an error of ours nor a result."""
-        try:
-            yield
-        except (InputError, KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:  # sys.exit too
-            if is_out_of_memory(error):
-                raise
-            name = type(self.environments[0].unwrapped).__name__
-            raise InputError(f"the environment {name} failed in {what}: {type(error).__name__}: {error}") from error
-
     def _make_observation(self, observations: Sequence[NDArray[Any]]) -> Tensor:
         for observation in observations:
             shape = np.shape(observation)
@@ -151,6 +128,35 @@ class Gymnasium:
         # All digits are kept until the noise is added: a deployed agent is given them too.
         kind = np.float64 if batch.dtype == np.float64 else np.float32
         return torch.from_numpy(batch.astype(kind, copy=False)).to(self.device)
+
+
+def check_rewards(rewards: Sequence[float], reward_range: tuple[float, float]) -> None:
+    """Raise InputError for a reward outside of the range that was given, which it proves wrong."""
+    low, high = reward_range
+    for reward in rewards:
+        # Not ``reward < low or reward > high``, which a reward that is no number would pass.
+        if not low <= reward <= high:
+            raise InputError(f"every reward must be between {low:g} and {high:g}, got {reward:g}; give true limits")
+
+
+@contextmanager
+def report_failures(name: str, what: str) -> Iterator[None]:
+    """Report an exception of an environment as what it is: neither an error of ours nor a result."""
+    try:
+        yield
+    except (InputError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # sys.exit too
+        if is_out_of_memory(error):
+            raise
+        raise InputError(f"the environment {name} failed in {what}: {type(error).__name__}: {error}") from error
+
+
+def seed_global_streams(words: NDArray[Any]) -> None:
+    """Seed the global generators of Python, numpy and torch with four words of a block's seed stream."""
+    random.seed(words.tobytes())
+    np.random.seed(words.view(np.uint32))  # noqa: NPY002
+    torch.default_generator.manual_seed(int(words[0]) >> 1)
 
 
 def global_streams() -> Streams:

@@ -5,7 +5,9 @@ Copies of one environment are made by every process that runs episodes, so what 
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -17,16 +19,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
+import gymnasium.wrappers.vector
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorEnv, VectorWrapper
 
 from surefoot.agents.imported import attribute, called, imported
 from surefoot.episodes import MOST_STEPS
 from surefoot.errors import InputError
 from surefoot.files import MOST_ARRAYS, check_size
 from surefoot.play.envs.flat import flatten_env
+from surefoot.play.envs.vector import OneRow, Simulator
 
 # What registers the environments that published agents are trained on, besides Gymnasium.
 PACKAGES = {
@@ -40,8 +45,14 @@ PACKAGES = {
 }
 Environment = gymnasium.Env[Any, Any]
 Maker = str | EnvSpec | Callable[..., Any]
+WRAPPERS = "gymnasium.wrappers"
 MOST_KWARGS = 2**14  # letters: a map of FrozenLake with 100 x 100 fields, whose table takes a second to make
-LEARNERS = (gymnasium.wrappers.NormalizeObservation, gymnasium.wrappers.NormalizeReward)
+LEARNERS = (
+    gymnasium.wrappers.NormalizeObservation,
+    gymnasium.wrappers.NormalizeReward,
+    gymnasium.wrappers.vector.NormalizeObservation,
+    gymnasium.wrappers.vector.NormalizeReward,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +64,7 @@ class Source:
             class or function itself.
         kwargs: What it is called with.
         wrappers: Applied to it in this order: functions of an environment, or ``module:Class={"argument": 1}``, where a
-            class without a module is one of ``gymnasium.wrappers``.
+            class without a module is one of ``gymnasium.wrappers``, or of ``gymnasium.wrappers.vector``.
         modules: Imported before; they may register IDs.
         max_steps: After how many steps episodes are cut off, if not after the environment's own number.
         files: The files that its arguments and those of its wrappers name, and their hashes.
@@ -88,13 +99,18 @@ class Source:
     @classmethod
     def of(cls, environment: object, **others: Any) -> Source:
         """Return the source of what names or is an environment; of an object, its spec."""
-        if isinstance(environment, gymnasium.Env):
+        if isinstance(environment, VectorWrapper):
+            raise InputError("a wrapped vector environment cannot be made again by its spec; give wrappers= instead")
+        if isinstance(environment, gymnasium.Env | VectorEnv):
             if environment.spec is None:
                 raise InputError(
                     f"{type(environment.unwrapped).__name__} has no spec, and copies of an environment object are made "
                     "by its spec: give its class, or a function that makes it"
                 )
-            return cls(maker=environment.spec, **others)
+            spec = copy.copy(environment.spec)
+            # Every block chooses its own number of rows.
+            spec.kwargs = {key: value for key, value in spec.kwargs.items() if key != "num_envs"}
+            return cls(maker=spec, **others)
         if not (isinstance(environment, str | EnvSpec) or callable(environment)):
             raise InputError(
                 "an environment is a Gymnasium ID, module:factory, an environment, its class or a function that makes "
@@ -143,12 +159,16 @@ class Source:
         for module in self.modules:
             imported(module)
         for wrapper in self.wrappers:
-            _load_wrapper(wrapper)
-        spec = self._load_maker()
-        if isinstance(spec, str):
-            spec = gymnasium.registry.get(spec)
-        if isinstance(spec, EnvSpec) and isinstance(spec.entry_point, str):
-            imported(spec.entry_point.partition(":")[0])
+            if isinstance(wrapper, str):
+                imported(parse_wrapper(wrapper)[0].partition(":")[0])
+        maker = self._load_maker()
+        spec = None
+        if isinstance(maker, str | EnvSpec):
+            spec = find_spec(maker)
+        if spec is not None:
+            for entry_point in (spec.entry_point, spec.vector_entry_point):
+                if isinstance(entry_point, str):
+                    imported(entry_point.partition(":")[0])
 
     def _load_maker(self) -> Any:
         """Return the class or function that makes it, or the ID or spec that Gymnasium does."""
@@ -169,30 +189,55 @@ class Source:
 
     def open(self) -> Environment:
         """Make one environment, with vectors for structured observations and numbers for structured actions."""
-        for module in self.modules:
-            imported(module)
-        environment = self._make_env()
-        if not isinstance(environment, gymnasium.Env):
-            raise InputError(
-                f"{self.name} made a {type(environment).__name__}, expected a gymnasium.Env (one environment, not a "
-                "vector of them)"
-            )
-        for wrapper in self.wrappers:
-            environment = called(_name_of(wrapper), _load_wrapper(wrapper), environment)
-        _refuse_learners(environment)
+        environment = self._make_wrapped(1)
         steps = self.max_steps
+        if isinstance(environment, VectorEnv):
+            spec = environment.unwrapped.spec
+            if steps is None and spec is not None:
+                steps = spec.max_episode_steps
+            environment = OneRow(environment)
         if steps is not None and isinstance(environment, gymnasium.Env) and not _is_cut(environment, steps):
             # Outside of everything: a wrapper may let an episode go on that a limit inside has ended.
             environment = gymnasium.wrappers.TimeLimit(environment, steps)
         return flatten_env(self.name, environment)
 
-    def _make_env(self) -> Any:
+    def open_rows(self, n_envs: int) -> Simulator:
+        """Make a vector simulator with so many rows."""
+        simulator = self._make_wrapped(n_envs)
+        if simulator.num_envs != n_envs:
+            raise InputError(
+                f"{self.name} made a vector environment with {simulator.num_envs} rows, {n_envs} were asked for; it "
+                "must take num_envs=N and make so many"
+            )
+        return cast(Simulator, simulator)
+
+    def _make_wrapped(self, n_envs: int) -> Any:
+        """Make the environment inside of its wrappers; of a vector environment, with so many rows."""
+        for module in self.modules:
+            imported(module)
+        environment = self._make_env(n_envs)
+        if not isinstance(environment, gymnasium.Env | VectorEnv):
+            raise InputError(
+                f"{self.name} made a {type(environment).__name__}, expected a gymnasium.Env or a "
+                "gymnasium.vector.VectorEnv"
+            )
+        for wrapper in self.wrappers:
+            environment = called(_name_of(wrapper), _load_wrapper(wrapper, environment), environment)
+        _refuse_learners(environment)
+        return environment
+
+    def _make_env(self, n_envs: int) -> Any:
         factory = self._load_maker()
         if callable(factory):
-            return called(self.name, factory, **self.kwargs)
+            rows = {}
+            if _takes_rows(factory):
+                rows = {"num_envs": n_envs}
+            return called(self.name, factory, **rows, **self.kwargs)
         assert isinstance(factory, str | EnvSpec)
         _quiet_mujoco(factory)
         try:
+            if self._is_vector(factory):
+                return self._make_vector(factory, n_envs)
             return gymnasium.make(factory, max_episode_steps=self.max_steps, **self.kwargs)
         except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
             reason = str(error).strip().splitlines()[0].rstrip(".")
@@ -206,6 +251,21 @@ class Source:
             raise
         except BaseException as error:  # code of its author, which may call sys.exit
             raise InputError(f"{self.name} failed: {type(error).__name__}: {error}") from error
+
+    def _is_vector(self, environment: str | EnvSpec) -> bool:
+        """Return whether an ID is made as a vector environment: it can only be that, or its arguments say so."""
+        if "vectorization_mode" in self._all_kwargs:
+            return True
+        spec = find_spec(environment)
+        return spec is not None and spec.entry_point is None and spec.vector_entry_point is not None
+
+    def _make_vector(self, environment: str | EnvSpec, n_envs: int) -> Simulator:
+        kwargs = dict(self.kwargs)
+        spec = find_spec(environment)
+        # Only where its author has one: not every vector environment takes a step limit.
+        if self.max_steps is not None and spec is not None and spec.max_episode_steps is not None:
+            kwargs["max_episode_steps"] = self.max_steps
+        return gymnasium.make_vec(environment, num_envs=n_envs, **kwargs)
 
 
 def _hashed_files(arguments: Any) -> dict[str, str]:
@@ -247,11 +307,7 @@ def _quiet_mujoco(environment: str | EnvSpec) -> None:
 
     Its other warnings (an unstable simulation) are printed as they would be.
     """
-    spec: EnvSpec | None
-    if isinstance(environment, str):
-        spec = gymnasium.registry.get(environment)
-    else:
-        spec = environment
+    spec = find_spec(environment)
     if spec is None or "mujoco" not in str(spec.entry_point):
         return
     with suppress(ImportError, AttributeError):  # Gymnasium says what is missing, and older releases have no such thing
@@ -265,10 +321,25 @@ def _mujoco_warning(text: str) -> None:
         print(f"WARNING: {text}", file=sys.stderr, flush=True)
 
 
-def _refuse_learners(environment: Environment) -> None:
+def find_spec(environment: str | EnvSpec) -> EnvSpec | None:
+    """Return what Gymnasium has registered for an ID, in front of which there may be a module."""
+    if isinstance(environment, EnvSpec):
+        return environment
+    return gymnasium.registry.get(environment.rpartition(":")[2])
+
+
+def _takes_rows(factory: Callable[..., Any]) -> bool:
+    """Return whether a class or function that makes environments can be told how many rows to make."""
+    try:
+        return "num_envs" in inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # what is written in C has none
+        return False
+
+
+def _refuse_learners(environment: Environment | Simulator) -> None:
     """Raise InputError if a layer takes something from one episode to the next."""
-    layer = environment
-    while isinstance(layer, gymnasium.Wrapper):
+    layer: Any = environment
+    while isinstance(layer, gymnasium.Wrapper | VectorWrapper):
         if isinstance(layer, LEARNERS):
             raise InputError(
                 f"{type(layer).__name__} learns from earlier episodes, so that episodes depend on each other; "
@@ -314,15 +385,17 @@ def parse_wrapper(text: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(kwargs, dict):
         raise InputError(f'a wrapper looks like module:Class={{"argument": 1}}, got {text!r}')
     if ":" not in name:
-        name = f"gymnasium.wrappers:{name}"
+        name = f"{WRAPPERS}:{name}"
     return name, kwargs
 
 
-def _load_wrapper(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _load_wrapper(given: str | Callable[[Any], Any], environment: Environment | Simulator) -> Callable[[Any], Any]:
     if not isinstance(given, str):
         return given
     name, kwargs = parse_wrapper(given)
     module, _, inside = name.partition(":")
+    if module == WRAPPERS and isinstance(environment, VectorEnv):
+        module = f"{WRAPPERS}.vector"
     found = attribute(imported(module), inside)
     if not callable(found):
         raise InputError(f"there is no wrapper {inside!r} in {module}; give wrappers=['module:Class']")

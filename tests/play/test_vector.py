@@ -1,0 +1,295 @@
+"""Vector simulators: one object that steps all rows of a block, with the episodes that its rows would run alone."""
+
+import os
+import pickle
+from functools import partial
+from itertools import pairwise
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import surefoot
+import vector_toys
+from surefoot.errors import InputError
+from surefoot.noise import Noise
+from surefoot.play.envs import vector, vector_trial
+from surefoot.play.envs.flat import FlatAction, FlatObservation
+from surefoot.play.envs.vector import OneRow, Simulators, Vector
+from surefoot.play.plan import Plan
+from surefoot.play.streams import SIMULATOR_SEEDS, block_seeds, simulator_seed
+
+CPU = torch.device("cpu")
+
+
+def to_the_right(observation):
+    """Go to the right, unless the row is far there."""
+    return np.where(observation[:, 0] < 0.6, 2, 0)
+
+
+def agent_of(task, function=to_the_right):
+    return surefoot.as_policy(function, task.spaces, batched=True)
+
+
+def task_of(kind, **others):
+    return surefoot.make_task(kind, floor=-100, ceiling=100, max_steps=vector_toys.STEPS, **others)
+
+
+def record(kind, **others):
+    chosen = {"sigma": 0.2, "n_episodes": 50, "n_envs": 16, "seed": 3} | others
+    task = task_of(kind)
+    return surefoot.rollout(task, agent_of(task), **chosen)
+
+
+def assert_same(one, other):
+    assert one.returns.tobytes() == other.returns.tobytes()
+    assert np.array_equal(one.lengths, other.lengths)
+
+
+# --- episodes --------------------------------------------------------------------------------------------------------
+
+
+def test_episodes_are_those_of_the_rows():
+    """Block after block, row after row, each up to its end: by hand."""
+    played = record(vector_toys.Walk, sigma=0.0)
+    returns, lengths = [], []
+    for block in range(4):
+        simulator = vector_toys.Walk(16)
+        observation, _ = simulator.reset(seed=simulator_seed(block_seeds(3, (), block)[0]))
+        total, steps, alive = np.zeros(16), np.zeros(16, int), np.ones(16, bool)
+        for _ in range(vector_toys.STEPS):
+            observation, reward, over, *_ = simulator.step(to_the_right(observation) + 5)
+            total += np.where(alive, reward, 0)
+            steps += alive
+            alive &= ~over
+        returns += total.tolist()
+        lengths += steps.tolist()
+    assert played.returns.tolist() == returns[:50]
+    assert played.lengths.tolist() == lengths[:50]
+    assert len(set(played.lengths.tolist())) > 5  # rows did wait for each other
+
+
+def test_all_autoreset_modes_and_kinds_of_arrays_give_the_same_episodes():
+    expected = record(vector_toys.Walk)
+    for mode in ("SAME_STEP", "DISABLED"):
+        assert_same(expected, record(partial(vector_toys.Walk, autoreset=mode)))
+    for kind in (vector_toys.OneBuffer, vector_toys.Torch, vector_toys.Immutable):
+        assert_same(expected, record(kind))
+    assert expected.returns.max() < 70  # what a restarted row is paid is not counted
+
+
+@pytest.mark.parametrize("faulty", ["waits", "steps"])
+def test_rows_that_do_not_wait_are_noticed(monkeypatch, faulty):
+    """The planted twins of the test above: a restarted row is paid, or a row that must not be stepped is."""
+    if faulty == "waits":
+        monkeypatch.setattr(torch.Tensor, "masked_fill", lambda reward, *_: reward)
+        batch = Vector(Simulators(vector_toys.Walk), 16, np.random.SeedSequence(0), CPU, max_steps=30)
+        batch.reset()
+        paid = [batch.step(torch.full((16,), 2))[1].max() for _ in range(30)]
+        assert max(paid) > 70
+    else:
+        monkeypatch.setattr(Vector, "_restart_at_once", lambda *_: None)
+        with pytest.raises(InputError, match="a row that is over was stepped"):
+            record(partial(vector_toys.Walk, autoreset="DISABLED"))
+
+
+def test_workers_blocks_and_attackers_change_no_episode():
+    expected = record(vector_toys.Walk)
+    assert_same(expected, record(vector_toys.Walk, workers=2))
+    # An attacker without a budget looks at rows after every step, and drops them at once.
+    attacked = record(vector_toys.Walk, attacker="random", budget=0.0)
+    assert_same(expected, attacked)
+    longer = record(vector_toys.Walk, n_episodes=64)
+    assert longer.returns[:48].tobytes() == expected.returns[:48].tobytes()
+
+
+def test_simulators_are_used_again_and_never_by_two():
+    made = []
+
+    def make(n_envs):
+        made.append(vector_toys.Walk(n_envs))
+        return made[-1]
+
+    simulators = Simulators(make)
+    first = simulators.take(4)
+    second = simulators.take(4)
+    assert first is not second
+    simulators.give_back(first)
+    assert simulators.take(4) is first
+    simulators.give_back(first)
+    simulators.give_back(second)
+    assert second.closed
+    assert not first.closed
+    # In a process that was forked they are the other's.
+    simulators.process = os.getpid() - 1
+    assert simulators.take(4) is made[2]
+    assert not first.closed
+    assert len(pickle.loads(pickle.dumps(Simulators(vector_toys.Walk))).idle) == 0
+
+
+def test_a_row_runs_one_episode_of_a_block():
+    task = task_of(vector_toys.Walk)
+    with pytest.raises(InputError, match="a row of vector_toys:Walk runs one episode of a block"):
+        Plan(task=task, policy=agent_of(task), noise=Noise.of(0.1), episodes_per_env=2)
+    with pytest.raises(InputError, match="a row of the vector simulator Walk runs one episode, and then waits"):
+        task.backend.batch(2, np.random.SeedSequence(0), CPU).restart_rows(torch.tensor([True, False]))
+
+
+# --- spaces ----------------------------------------------------------------------------------------------------------
+
+
+def test_parts_are_those_of_one_environment():
+    task = task_of(vector_toys.Parts)
+    one = task.backend.open()
+    assert task.spaces.shape == (15,)
+    assert task.spaces.n_actions == 6
+    assert [name for name, _ in task.spaces.parts] == ["picture", "place", "which.0", "which.1", "which.2"]
+    batch = task.backend.batch(1, np.random.SeedSequence(5), CPU)
+    shown = [one.reset(seed=batch.seed)[0]]
+    rows = [batch.reset()[0]]
+    for action in (5, 5, 0, 4, 2, 5, 5):
+        shown.append(one.step(action)[0])
+        rows.append(batch.step(torch.tensor([action]))[0][0])
+    assert isinstance(one, FlatAction)
+    assert isinstance(one.env, FlatObservation)
+    assert rows[0].dtype == torch.float32
+    np.testing.assert_array_equal(np.stack(shown), torch.stack(rows).numpy())
+
+
+def test_arrays_that_nobody_can_write_are_not_copied():
+    array = np.arange(4.0)
+    assert vector.as_tensor(vector_toys.Frozen(array)).data_ptr() == array.ctypes.data
+    for writable in (array, torch.from_numpy(array)):
+        assert vector.as_tensor(writable).data_ptr() != array.ctypes.data
+
+
+def test_actions_of_a_simulator_are_its_own():
+    """A simulator that clips them in place changes nothing of what the agent remembers."""
+
+    class Clipping(vector_toys.Walk):
+        def step(self, actions):
+            shown = super().step(actions)
+            actions[:] = 0
+            return shown
+
+    batch = Vector(Simulators(Clipping), 4, np.random.SeedSequence(0), CPU, max_steps=9)
+    batch.reset()
+    chosen = torch.full((4,), 2)
+    batch.step(chosen)
+    assert chosen.tolist() == [2] * 4
+
+
+# --- seeds -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("blocks", "rows"), [(39_063, 256), (20_000, 512), (2_500, 4_096), (153, 65_536)])
+def test_blocks_of_a_run_share_no_row(blocks, rows):
+    seeds = sorted(simulator_seed(block_seeds(7, (), block)[0]) for block in range(0, blocks, max(1, blocks // 4_000)))
+    assert min(after - before for before, after in pairwise([*seeds, seeds[0] + SIMULATOR_SEEDS])) >= rows
+    assert SIMULATOR_SEEDS + rows < 2**31
+
+
+def test_random_seeds_would_share_rows():
+    """The planted twin: 31 random bits of each block."""
+    drawn = sorted(int(block_seeds(7, (), block)[0].generate_state(1)[0]) >> 1 for block in range(20_000))
+    assert min(after - before for before, after in pairwise(drawn)) < 512
+
+
+def test_purposes_and_seeds_have_other_simulators():
+    seeds = {simulator_seed(block_seeds(seed, purpose, 0)[0]) for seed in (0, 1) for purpose in ((), (4,), (5,))}
+    assert len(seeds) == 6
+
+
+# --- the trial -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (vector_toys.SharedNoise, "the rows of vector_toys:SharedNoise share random numbers"),
+        (vector_toys.Twins, "the rows of vector_toys:Twins share random numbers"),
+        (vector_toys.SharedWind, "the rows of vector_toys:SharedWind share random numbers"),
+        (vector_toys.Crowd, "rows of vector_toys:Crowd depend on what their neighbors do"),
+        (vector_toys.OneGenerator, "rows of vector_toys:OneGenerator depend on .* when these end"),
+        (vector_toys.DeafToMask, "rows of vector_toys:DeafToMask depend on .* when these end"),
+        (vector_toys.Unrepeatable, "two copies of vector_toys:Unrepeatable with the same seed run different episodes"),
+        (vector_toys.DeafToSeed, "vector_toys:DeafToSeed runs the same episodes with different seeds"),
+        (vector_toys.Aging, "vector_toys:Aging runs other episodes after reset with a seed than a new copy"),
+        (vector_toys.BornDifferent, "vector_toys:BornDifferent runs other episodes after reset with a seed than a new"),
+        (vector_toys.Terrains, "the rows of vector_toys:Terrains are different environments"),
+        (vector_toys.NotFinite, "the simulator NotFinite returned an observation that is not finite"),
+        (vector_toys.Flat, r"Flat returned rewards or ends of shape \(\), expected one number for each of its 32 rows"),
+        (vector_toys.Silent, r"Silent must say in metadata\['autoreset_mode'\] what it does with rows"),
+        (vector_toys.Stubborn, "Stubborn made a vector environment with 7 rows, 32 were asked for"),
+    ],
+)
+def test_a_bad_simulator_is_rejected_by_what_it_does(kind, message):
+    with pytest.raises(InputError, match=message) as caught:
+        task_of(kind)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_coincides_by_chance_is_no_copy():
+    """Few values coincide across seeds too; copies within one seed are rejected however few values there are."""
+    random = np.random.default_rng(0)
+    few = [[bytes([value]) for value in random.integers(50, size=32)] for _ in range(32)]
+    assert vector_trial.log_chance_of_copies(few) == 0.0
+    twins = [[bytes([seed, row // 2]) for row in range(32)] for seed in range(32)]
+    assert vector_trial.log_chance_of_copies(twins) < -1_000
+    # One pair of 1,024 is within its seed by chance in one of 33 cases, as 31 of 1,023 cells are.
+    pair = [[bytes([seed, row]) for row in range(32)] for seed in range(32)]
+    pair[3][4] = pair[3][5]
+    assert np.exp(vector_trial.log_chance_of_copies(pair)) == pytest.approx(31 / 1_023)
+
+
+def test_a_simulator_without_chance_has_nothing_to_share():
+    class Certain(vector_toys.Walk):
+        def starts(self):
+            return np.linspace(0, 1e-12, self.num_envs)  # rounded by where a row lies
+
+        def noise(self):
+            return np.zeros(self.num_envs)
+
+    assert task_of(Certain).spaces.n_actions == 3
+
+
+# --- where simulators come from ---------------------------------------------------------------------------------------
+
+
+def test_gymnasiums_own_by_class_id_and_object():
+    """The vector entry point of an ID that has both is used where the arguments say so."""
+    by_class = surefoot.make_task(
+        "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv", floor=0, ceiling=500, max_steps=500
+    )
+    made = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point")
+    by_object = surefoot.make_task(made, floor=0, ceiling=500)
+    by_id = surefoot.make_task(
+        "CartPole-v1", env_kwargs={"vectorization_mode": "vector_entry_point"}, floor=0, ceiling=500
+    )
+    for task in (by_class, by_object, by_id):
+        assert task.backend.fixed_rows
+        assert isinstance(task.backend.open().unwrapped, OneRow)
+    assert "num_envs" not in by_object.made_with["env_kwargs"]
+    assert by_id.scoring.max_steps == 500
+    balancing = agent_of(by_id, lambda seen: (seen[:, 2] + seen[:, 3] > 0).astype(int))
+    shorter = surefoot.make_task(made, floor=0, ceiling=100, max_steps=100)
+    kept = surefoot.rollout(shorter, balancing, sigma=0.0, n_episodes=20)
+    assert kept.returns.max() == 100
+    with pytest.raises(InputError, match="a wrapped vector environment cannot be made again by its spec"):
+        surefoot.make_task(gymnasium.wrappers.vector.ClipReward(made, 0.0, 0.5), floor=0)
+
+
+def test_wrappers_are_those_of_vectors():
+    halved = task_of(vector_toys.Walk, wrappers=['ClipReward={"min_reward": 0.0, "max_reward": 0.1}'])
+    played = surefoot.rollout(halved, agent_of(halved), sigma=0.1, n_episodes=20, n_envs=10)
+    assert played.returns.min() >= 0
+    assert np.all(played.returns <= 0.1 * played.lengths + 1e-9)
+    with pytest.raises(InputError, match="NormalizeObservation learns from earlier episodes"):
+        task_of(vector_toys.Walk, wrappers=["NormalizeObservation"])
+
+
+def test_rewards_outside_of_their_range_are_rejected():
+    task = surefoot.make_task(vector_toys.Walk, reward_range=(-0.1, 0.1), max_steps=vector_toys.STEPS)
+    with pytest.raises(InputError, match=r"every reward must be between -0\.1 and 0\.1"):
+        surefoot.rollout(task, agent_of(task), sigma=0.1, n_episodes=20)
