@@ -67,7 +67,8 @@ class Walk(VectorEnv):
         return self.random.normal(0, 0.1, self.num_envs)
 
     def restart(self, mask):
-        self.place = np.where(mask, self.restarts.uniform(-0.5, 0.5, self.num_envs), self.place)
+        if mask.any():
+            self.place = np.where(mask, self.restarts.uniform(-0.5, 0.5, self.num_envs), self.place)
         self.ended = self.ended & ~mask
 
     def seen(self):

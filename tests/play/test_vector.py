@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 def to_the_right(observation):
     """Go to the right, unless the row is far there."""
-    return np.where(observation[:, 0] < 0.6, 2, 0)
+    return np.where(observation[:, 0] < 0.75, 2, 0)
 
 
 def agent_of(task, function=to_the_right):
@@ -132,8 +132,52 @@ def test_a_row_runs_one_episode_of_a_block():
     task = task_of(vector_toys.Walk)
     with pytest.raises(InputError, match="a row of vector_toys:Walk runs one episode of a block"):
         Plan(task=task, policy=agent_of(task), noise=Noise.of(0.1), episodes_per_env=2)
-    with pytest.raises(InputError, match="a row of the vector simulator Walk runs one episode, and then waits"):
-        task.backend.batch(2, np.random.SeedSequence(0), CPU).restart_rows(torch.tensor([True, False]))
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP", "DISABLED"])
+def test_training_restarts_rows_as_the_simulator_does(mode):
+    """Each mode by hand: what a restarted row shows, when, and what it is paid."""
+    batch = Vector(
+        Simulators(partial(vector_toys.Walk, autoreset=mode)), 4, np.random.SeedSequence(1), CPU, max_steps=999
+    )
+    by_hand = vector_toys.Walk(4, "SAME_STEP")
+    first = batch.reset()
+    by_hand.reset(seed=batch.seed)
+    to_the_walls = torch.tensor([0, 1, 2, 2])
+    late = torch.zeros(4, dtype=torch.bool)
+    restarted = torch.zeros(4)
+    for _ in range(40):
+        before = first
+        first, reward, over = batch.step(to_the_walls)
+        assert torch.all(reward < 5)
+        # A row that this step has restarted was paid nothing, and shows its first place.
+        assert torch.all(reward[late] == 0)
+        assert torch.all(first[late, 0].abs() <= 0.5)
+        assert torch.equal(first[over], before[over])
+        if mode != "NEXT_STEP":
+            seen, paid, ended, *_ = by_hand.step(to_the_walls.numpy() + 5)
+            assert over.tolist() == ended.tolist()
+            assert reward.tolist() == paid.tolist()
+        late = torch.zeros(4, dtype=torch.bool)
+        if over.any():
+            shown = batch.restart_rows(over)
+            first = first.clone()
+            first[over] = shown
+            restarted += over
+            late = over if mode == "NEXT_STEP" else late
+        if mode != "NEXT_STEP":
+            np.testing.assert_array_equal(first.numpy(), seen)
+    assert restarted[2] > 3
+    assert restarted.sum() > 8
+
+
+def test_a_row_that_is_only_cut_cannot_be_restarted_alone():
+    batch = Vector(Simulators(vector_toys.Walk), 4, np.random.SeedSequence(1), CPU, max_steps=1)
+    batch.reset()
+    over = batch.step(torch.ones(4, dtype=torch.int64))[2]
+    assert over.all()
+    with pytest.raises(InputError, match=r"Walk does not end episodes after 1 steps by itself, .* in env_kwargs"):
+        batch.restart_rows(over)
 
 
 # --- spaces ----------------------------------------------------------------------------------------------------------

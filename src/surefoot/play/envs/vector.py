@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from surefoot.errors import InputError
+from surefoot.play.envs.base import Clock
 from surefoot.play.envs.flat import factors_of, flatten_rows, parts_of, unflatten_actions
 from surefoot.play.envs.gymnasium_env import (
     check_rewards,
@@ -68,12 +69,13 @@ class Simulators:
 
 
 class Vector:
-    """One vector simulator as a batch, seeded once; every row runs one episode, and waits when that is over.
+    """One vector simulator as a batch, seeded once; a row whose episode is over waits.
 
     What the simulator does with a row that is over does not matter: it is started again by the next step
     (``NEXT_STEP``), has been by this one (``SAME_STEP``), or is by the mask that Gymnasium has for it (``DISABLED``,
-    where it must not be stepped). Neither is shown. The number of rows stays: for another the simulator might have to
-    be compiled again.
+    where it must not be stepped). Nothing of that is shown until ``restart_rows`` asks for it, which only training
+    does: in a run every row has one episode of a block. The number of rows stays: for another the simulator might have
+    to be compiled again.
     """
 
     # Asking whether rows are over makes a GPU wait.
@@ -110,9 +112,14 @@ class Vector:
         # What rows that are gone are stepped with: their last action, because nothing else is sure to be allowed.
         self.actions = torch.from_numpy(np.stack([_first_action(space)] * n_envs))
         self.rows: Tensor | None = None  # those that are left, once some are gone
-        self.now = 0
+        self.clock = Clock(n_envs, device)
+        # Of each row: whether it waits, whether only the step limit ended it, whether the next step restarts it.
         self.over = torch.zeros(n_envs, dtype=torch.bool, device=device)
+        self.cut = self.over
+        self.restarting = self.over
+        # What rows show, and what those show that the simulator has started again.
         self.observation = torch.empty(0)
+        self.first = torch.empty(0)
         # The library whose arrays the simulator returns, and where it has them.
         self.namespace: Any = np
         self.simulator_device = torch.device("cpu")
@@ -142,33 +149,53 @@ class Vector:
             shown = self.simulator.step(self._write_actions(self.actions))
         observation = self._keep(self._read_observation(shown[0]))
         reward = self._keep(self._read_numbers(shown[1], torch.float64))
-        terminated = self._read_numbers(shown[2], torch.bool)
-        over = terminated | self._read_numbers(shown[3], torch.bool)
+        all_ended = self._read_numbers(shown[2], torch.bool) | self._read_numbers(shown[3], torch.bool)
+        # The step that starts a row again is none of an episode.
+        ended = self._keep(all_ended) & ~self.restarting
+        self.clock.now += 1
+        self.clock.restart_rows(self.restarting)
+        self.cut = (self.clock.steps >= self.max_steps) & ~ended
+        self.first = observation
         if self.autoreset is AutoresetMode.DISABLED:
-            self._restart_at_once(over)
-        self.now += 1
-        # Over before this step: they wait, so what became of them since is no part of an episode.
+            self._restart_at_once(all_ended)
         waiting = self.over
-        self.over = waiting | self._keep(over)
-        if self.now >= self.max_steps:
-            self.over = torch.ones_like(self.over)
-        shape = (len(waiting), *[1] * (observation.dim() - 1))
-        # The last observation of an episode is shown to nobody either, and of SAME_STEP it is the next one's first.
-        self.observation = torch.where(self.over.view(shape), self.observation, observation)
+        self.over = waiting | ended | self.cut
+        # What became of a row since its episode was over is not shown, nor is the last observation of an episode.
+        self.observation = torch.where(_like_rows(self.over, observation), self.observation, observation)
         self._check_finite(self.observation)
-        reward = reward.masked_fill(waiting, 0.0)
+        unpaid = waiting | self.restarting
+        reward = reward.masked_fill(unpaid, 0.0)
         if self.reward_range is not None:
-            check_rewards(reward[~waiting].tolist(), self.reward_range)
+            check_rewards(reward[~unpaid].tolist(), self.reward_range)
+        self.restarting = torch.zeros_like(waiting)
         return self.observation, reward, self.over
 
-    def restart_rows(self, rows: Tensor) -> Tensor:  # noqa: ARG002 - as all batches have it
-        """Refuse: rows wait for each other, and the next episodes are those of another block."""
-        raise InputError(f"a row of the vector simulator {self.name} runs one episode, and then waits for the others")
+    def restart_rows(self, rows: Tensor) -> Tensor:
+        """Start new episodes on the marked rows, which must just have ended.
+
+        A simulator that starts rows with the next step shows their last observation once more, and pays nothing for
+        that step.
+        """
+        if self.autoreset is not AutoresetMode.DISABLED and bool((self.cut & rows).any()):
+            raise InputError(
+                f"{self.name} does not end episodes after {self.max_steps} steps by itself, and a row of it cannot be "
+                "started again alone; set its own limit, in env_kwargs, to so many steps"
+            )
+        self.over = self.over & ~rows
+        self.clock.restart_rows(rows)
+        if self.autoreset is AutoresetMode.NEXT_STEP:
+            self.restarting = rows
+        else:
+            self.observation = torch.where(_like_rows(rows, self.first), self.first, self.observation)
+        return self.observation[rows]
 
     def keep_rows(self, rows: Tensor) -> None:
         """Show all rows but these no more; the simulator keeps them."""
         self.rows = rows if self.rows is None else self.rows[rows]
+        self.clock.keep_rows(rows)
         self.over = self.over[rows]
+        self.cut = self.cut[rows]
+        self.restarting = self.restarting[rows]
         self.observation = self.observation[rows]
 
     def read_state(self) -> None:
@@ -179,11 +206,17 @@ class Vector:
         set_global_streams(self.outside)
         self.simulators.give_back(self.simulator)
 
-    def _restart_at_once(self, over: Tensor) -> None:
-        """Start rows again that must not be stepped; what they show is dropped."""
-        if bool(over.any()):
+    def _restart_at_once(self, all_ended: Tensor) -> None:
+        """Start rows again that must not be stepped, those that are gone among them, and those that were cut."""
+        mask = all_ended
+        if self.rows is None:
+            mask = mask | self.cut
+        else:
+            mask[self.rows] |= self.cut
+        if bool(mask.any()):
             with report_failures(self.name, "reset"):
-                self.simulator.reset(options={"reset_mask": over.cpu().numpy()})
+                observation = self.simulator.reset(options={"reset_mask": mask.cpu().numpy()})[0]
+            self.first = self._keep(self._read_observation(observation))
 
     def _keep(self, values: Tensor) -> Tensor:
         if self.rows is None:
@@ -283,6 +316,11 @@ def as_tensor(values: Any) -> Tensor:
     if immutable and (torch.cuda.is_available() or values.__dlpack_device__()[0] == DLPACK_CPU):
         return torch.utils.dlpack.from_dlpack(values)
     return torch.from_numpy(np.array(values))
+
+
+def _like_rows(marked: Tensor, observation: Tensor) -> Tensor:
+    """Return marks of rows in a shape that goes with observations."""
+    return marked.view(-1, *[1] * (observation.dim() - 1))
 
 
 def _first_part(observation: Any) -> Any:
