@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import surefoot
+import toys
 import vector_toys
 from surefoot.errors import InputError
 from surefoot.noise import Noise
@@ -18,9 +20,16 @@ from surefoot.play.envs import vector, vector_trial
 from surefoot.play.envs.flat import FlatAction, FlatObservation
 from surefoot.play.envs.vector import OneRow, Simulators, Vector
 from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import SIMULATOR_SEEDS, block_seeds, simulator_seed
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def brief_trial(monkeypatch):
+    """The fewest steps show what these simulators do."""
+    monkeypatch.setattr(vector_trial, "SECONDS", 0.0)
 
 
 def to_the_right(observation):
@@ -97,9 +106,10 @@ def test_rows_that_do_not_wait_are_noticed(monkeypatch, faulty):
 def test_workers_blocks_and_attackers_change_no_episode():
     expected = record(vector_toys.Walk)
     assert_same(expected, record(vector_toys.Walk, workers=2))
-    # An attacker without a budget looks at rows after every step, and drops them at once.
-    attacked = record(vector_toys.Walk, attacker="random", budget=0.0)
-    assert_same(expected, attacked)
+    # An attacker without a budget: the loop looks at rows after every step, and drops them at once.
+    task = task_of(vector_toys.Walk)
+    plan = Plan(task=task, policy=agent_of(task), noise=Noise.of(0.2), n_episodes=50, n_envs=16, seed=3)
+    assert_same(expected, play(replace(plan, attacker=toys.Spy(), budget=0.0)))
     longer = record(vector_toys.Walk, n_episodes=64)
     assert longer.returns[:48].tobytes() == expected.returns[:48].tobytes()
 
@@ -186,7 +196,7 @@ def test_a_row_that_is_only_cut_cannot_be_restarted_alone():
 def test_parts_are_those_of_one_environment():
     task = task_of(vector_toys.Parts)
     one = task.backend.open()
-    assert task.spaces.shape == (15,)
+    assert task.spaces.shape == (16,)
     assert task.spaces.n_actions == 6
     assert [name for name, _ in task.spaces.parts] == ["picture", "place", "which.0", "which.1", "which.2"]
     batch = task.backend.batch(1, np.random.SeedSequence(5), CPU)

@@ -355,4 +355,4 @@ def _first_row(observation: Any) -> Any:
         return {key: _first_row(value) for key, value in observation.items()}
     if isinstance(observation, tuple):
         return tuple(_first_row(value) for value in observation)
-    return np.array(as_tensor(observation)[0].cpu())
+    return as_tensor(observation)[0].cpu().numpy()
