@@ -25,6 +25,8 @@ DEFAULT = {"seed": "0", "purpose": "()"}  # of a Plan that does not say
 # By file and function: the seed and purpose of a plan, the number of a validation, the purposes that are named, and the
 # streams that are made. A plan without purpose is a certificate's, and another's where ``replace`` gives it a purpose.
 USES = {
+    # The trial of a vector simulator: nothing of it is kept.
+    "src/surefoot/play/envs/vector_trial.py Tried.run": ["seed_sequence(0, number, 0)"],
     # Episodes, under attack or not.
     "src/surefoot/api/setup.py plan_run": ["Plan: 0, ()"],  # and then the seed that was given, or its own
     "src/surefoot/api/compare.py _plan_agent": ["Plan: 0, ()"],

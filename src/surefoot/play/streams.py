@@ -9,6 +9,7 @@ below 2^128 and every part of a key below 2^32; ``seed_sequence`` rejects all ot
     1   (WRAPPER,)                    the noise that ``NoisyObservation`` adds in training
     2   (block, part)                 episodes of a certificate
     3+  (purpose, ..., block, part)   episodes for any other purpose, ``Purpose`` in front
+    2+  (purpose, ..., 0, 5)          where the seeds of vector simulators begin, see ``simulator_seed``
     3   (TRAINING, number, part)      training: the number is an Atari game's first step, or PPO's iteration
     3   (DIRECTION, episode, 0)       directions of the constant-direction attack
 
