@@ -127,7 +127,7 @@ def test_what_is_no_environment_is_refused_with_the_way_out():
         make_task(House(), floor=0)
     with pytest.raises(InputError, match="a Gymnasium ID, module:factory, an environment, its class or a function"):
         make_task(3, floor=0)
-    with pytest.raises(InputError, match=r"made a SyncVectorEnv, expected a gymnasium.Env \(one environment, not a"):
+    with pytest.raises(InputError, match="made a vector environment with 2 rows, expected 1; it must take num_envs=N"):
         make_task(lambda: gymnasium.make_vec("Pendulum-v1", 2, vectorization_mode="sync"), floor=0)
     with pytest.raises(InputError, match=r"env_kwargs must be plain values.*give a function that makes"):
         make_task(house, floor=0, env_kwargs={"action": Discrete(2)})

@@ -275,7 +275,7 @@ def test_purposes_and_seeds_have_other_simulators():
         (vector_toys.NotFinite, "the simulator NotFinite returned an observation that is not finite"),
         (vector_toys.Flat, r"Flat returned rewards or ends of shape \(\), expected one number for each of its 32 rows"),
         (vector_toys.Silent, r"Silent must say in metadata\['autoreset_mode'\] what it does with rows"),
-        (vector_toys.Stubborn, "Stubborn made a vector environment with 7 rows, 32 were asked for"),
+        (vector_toys.Stubborn, "Stubborn made a vector environment with 7 rows, expected 1; it must take num_envs=N"),
     ],
 )
 def test_a_bad_simulator_is_rejected_by_what_it_does(kind, message):

@@ -203,13 +203,7 @@ class Source:
 
     def open_rows(self, n_envs: int) -> Simulator:
         """Make a vector simulator with so many rows."""
-        simulator = self._make_wrapped(n_envs)
-        if simulator.num_envs != n_envs:
-            raise InputError(
-                f"{self.name} made a vector environment with {simulator.num_envs} rows, {n_envs} were asked for; it "
-                "must take num_envs=N and make so many"
-            )
-        return cast(Simulator, simulator)
+        return cast(Simulator, self._make_wrapped(n_envs))
 
     def _make_wrapped(self, n_envs: int) -> Any:
         """Make the environment inside of its wrappers; of a vector environment, with so many rows."""
@@ -220,6 +214,11 @@ class Source:
             raise InputError(
                 f"{self.name} made a {type(environment).__name__}, expected a gymnasium.Env or a "
                 "gymnasium.vector.VectorEnv"
+            )
+        if isinstance(environment, VectorEnv) and environment.num_envs != n_envs:
+            raise InputError(
+                f"{self.name} made a vector environment with {environment.num_envs} rows, expected {n_envs}; it must "
+                "take num_envs=N and make so many"
             )
         for wrapper in self.wrappers:
             environment = called(_name_of(wrapper), _load_wrapper(wrapper, environment), environment)
