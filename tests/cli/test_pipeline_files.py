@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from string import Template
 
+import pytest
 import yaml
 
 import surefoot
