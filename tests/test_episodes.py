@@ -195,7 +195,7 @@ def test_a_file_without_returns_is_refused(tmp_path):
 
 
 STEPS = {**GOOD, "block_size": 2, "max_steps": 3, "reward_range": [0.0, 1.0], "ceiling": 3.0}
-GAINS = np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+REWARDS = {"reward_values": np.array([1.0, 0.5, 0.0, 1.0]), "reward_repeats": np.array([2, 1, 1, 2])}
 
 
 @pytest.mark.parametrize(
@@ -208,21 +208,19 @@ GAINS = np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
         ({}, {"budget_used": np.array([0.1, -0.1, 0.0])}, "budget_used must be finite numbers >= 0"),
         ({}, {"budget_used": np.array([0.1, np.nan, 0.0])}, "budget_used must be finite numbers >= 0"),
         ({}, {"budget_used_per_step": np.zeros(4)}, r"budget_used_per_step must have the shape \(3,\), got \(4,\)"),
-        ({}, {"reward_sums": np.vstack([GAINS, GAINS])}, r"reward_sums must have the shape \(2, 3\), got \(4, 3\)"),
-        ({}, {"reward_sums": GAINS[:, :2].copy()}, r"reward_sums must have the shape \(2, 3\), got \(2, 2\)"),
-        ({}, {"reward_sums": GAINS + np.inf}, "reward_sums must be finite"),
-        ({"reward_range": None}, {}, "reward_sums, which need block_size"),
-        ({"block_size": 0}, {}, "reward_sums, which need block_size"),
-        (
-            {},
-            {"reward_sums": GAINS + np.array([[0.0, 0.0, 2.5], [0.0, 0.0, 0.0]])},
-            "reward_sums are outside of what 2 rewards",
-        ),
+        ({}, {"reward_values": np.ones((2, 2))}, r"reward_values must have the shape \(2,\), got \(2, 2\)"),
+        ({}, {"reward_values": np.ones(3)}, "every reward needs the number of steps in a row"),
+        ({}, {"reward_repeats": np.array([2, 0, 2, 2])}, "every reward needs the number of steps in a row"),
+        ({}, {"reward_values": np.array([1.0, 0.5, 0.0, 1.1])}, "rewards must be from 0 to 1"),
+        ({}, {"reward_values": np.array([1.0, 0.5, 0.0, np.nan])}, "rewards must be from 0 to 1"),
+        ({}, {"reward_repeats": np.array([1, 2, 1, 2])}, "the rewards do not end where the episodes do"),
+        ({}, {"reward_repeats": np.array([2, 1, 1, 3])}, "the rewards do not end where the episodes do"),
+        ({"reward_range": None}, {}, "which need lengths, and max_steps and reward_range in the setup"),
         ({}, {"bonus": np.zeros(3)}, "unknown arrays: bonus"),
     ],
 )
 def test_every_array_has_a_declared_shape_type_and_range(tmp_path, header, arrays, match):
-    good = {"returns": np.array([2.0, 1.0, 3.0]), "lengths": np.array([2, 1, 3]), "reward_sums": GAINS}
+    good = {"returns": np.array([2.0, 1.0, 3.0]), "lengths": np.array([2, 1, 3]), **REWARDS}
     untrusted(tmp_path / "good.npz", STEPS, **good)
     assert len(Episodes.load(tmp_path / "good.npz")) == 3
     untrusted(tmp_path / "e.npz", {**STEPS, **header}, **{**good, **arrays})

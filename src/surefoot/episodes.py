@@ -31,7 +31,8 @@ ARRAYS = {
     "lengths": np.dtype(np.int64),
     "budget_used": np.dtype(np.float64),
     "budget_used_per_step": np.dtype(np.float64),
-    "reward_sums": np.dtype(np.float64),
+    "reward_values": np.dtype(np.float64),
+    "reward_repeats": np.dtype(np.int64),
 }
 # What a user may state of returns without a proof: the ends of a return, and the range of a reward.
 LIMITS = ("floor", "ceiling", "reward_range")
@@ -94,7 +95,8 @@ class Episodes:
         budget_used: l2 norm of the perturbations of each episode, or None without an attacker.
         metadata: Everything else that identifies the setup (task, agent, hash, seed, attacker, ...), as JSON data.
         budget_used_per_step: Squared perturbations at each step of an episode, summed over all episodes, or None.
-        reward_sums: Rewards at each step of an episode, summed over the episodes of a block, a row per block, or None.
+        reward_values: Rewards by episode and step, equal ones in a row of one episode only once, or None.
+        reward_repeats: How many steps in a row each of them was paid, or None.
         processors: Kind of processor that blocks were run on, and how many blocks in a row. It explains bits that
             differ; it is not part of the setup or of the hash.
     """
@@ -107,7 +109,8 @@ class Episodes:
     budget_used: NDArray[np.float64] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     budget_used_per_step: NDArray[np.float64] | None = None
-    reward_sums: NDArray[np.float64] | None = None
+    reward_values: NDArray[np.float64] | None = None
+    reward_repeats: NDArray[np.int64] | None = None
     processors: tuple[tuple[str, int], ...] = ()
 
     @classmethod
@@ -168,7 +171,20 @@ class Episodes:
             budget_used=_copy_rows(self.budget_used, rows),
             metadata=self.metadata,
             processors=self._processors_of(rows),
+            **self._rewards_of(rows),
         )
+
+    def _rewards_of(self, rows: slice) -> dict[str, NDArray[Any]]:
+        """Return the rewards of neighboring episodes; none where rows are left out between them."""
+        first, last, step = rows.indices(len(self))
+        if self.reward_values is None or self.reward_repeats is None or self.lengths is None or step != 1:
+            return {}
+        n_steps = np.concatenate([[0], np.cumsum(self.lengths)])
+        begin, end = np.searchsorted(np.cumsum(self.reward_repeats), n_steps[[first, max(first, last)]], side="right")
+        return {
+            "reward_values": self.reward_values[begin:end].copy(),
+            "reward_repeats": self.reward_repeats[begin:end].copy(),
+        }
 
     def _processors_of(self, rows: slice) -> tuple[tuple[str, int], ...]:
         """Return the processors of whole blocks; none where rows do not begin with a block."""
@@ -259,7 +275,8 @@ class Episodes:
             lengths=_join_columns([part.lengths for part in parts]),
             budget_used=_join_columns([part.budget_used for part in parts]),
             budget_used_per_step=_sum_columns([part.budget_used_per_step for part in parts]),
-            reward_sums=_join_columns([part.reward_sums for part in parts]),
+            reward_values=_join_columns([part.reward_values for part in parts]),
+            reward_repeats=_join_columns([part.reward_repeats for part in parts]),
             metadata=first.metadata,
             processors=processors,
         )
@@ -324,7 +341,7 @@ def check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mappin
     max_steps = setup.get("max_steps")
     if not is_count(max_steps) and max_steps is not None:
         raise InputError(f"{path} has max_steps {max_steps!r:.40}, expected a whole number")
-    shapes = _expected_shapes(path, arrays, setup)
+    shapes = _expected_shapes(arrays, setup)
     for name, array in arrays.items():
         if array.dtype != ARRAYS[name]:
             raise InputError(f"{path}: {name} must be {ARRAYS[name]}, got {array.dtype}")
@@ -340,47 +357,44 @@ def check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mappin
             # The comparison is false for NaN too.
             if not 0 <= least <= greatest < math.inf:
                 raise InputError(f"{path}: {name} must be finite numbers >= 0")
-    if "reward_sums" in arrays:
-        n_episodes = len(arrays["returns"])
-        _check_reward_sums(path, arrays["reward_sums"], n_episodes, setup["block_size"], setup["reward_range"])
+    if "reward_values" in arrays or "reward_repeats" in arrays:
+        _check_rewards(path, arrays, setup)
 
 
-def _expected_shapes(
-    path: object, arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any]
-) -> dict[str, tuple[int, ...]]:
+def _expected_shapes(arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return the shape that each array must have."""
     n_episodes = len(arrays["returns"])
     max_steps = setup.get("max_steps")
-    block_size = setup.get("block_size")
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("returns", "lengths", "budget_used"), (n_episodes,))
     if max_steps is not None:
         shapes["budget_used_per_step"] = (max_steps,)
     elif "budget_used_per_step" in arrays:
         # One number per step, of any number of steps.
         shapes["budget_used_per_step"] = arrays["budget_used_per_step"].shape[:1]
-    if "reward_sums" in arrays:
-        if not (is_count(max_steps) and is_count(block_size) and isinstance(setup.get("reward_range"), list)):
-            raise InputError(f"{path} has reward_sums, which need block_size, max_steps and reward_range in the setup")
-        shapes["reward_sums"] = (-(-n_episodes // block_size), max_steps)
+    for name in ("reward_values", "reward_repeats"):
+        if name in arrays:
+            # One number per reward, of any number of rewards; as many repeats as values is checked with what they say.
+            shapes[name] = arrays[name].shape[:1]
     return shapes
 
 
-def _check_reward_sums(
-    path: object, sums: NDArray[np.float64], n_episodes: int, block: int, rewards: Sequence[float]
-) -> None:
-    """Reject sums of rewards that rewards from the range, one per episode of the block, cannot have."""
-    if not np.isfinite(sums).all():
-        raise InputError(f"{path}: reward_sums must be finite")
-    low, high = map(float, rewards)
-    first_episodes = block * np.arange(len(sums))
-    sizes = np.minimum(block, n_episodes - first_episodes)[:, None]
-    rounding = 1e-9 * sizes * (high - low)
-    too_low = sums < low * sizes - rounding
-    too_high = sums > high * sizes + rounding
-    if bool((too_low | too_high).any()):
-        raise InputError(
-            f"{path}: reward_sums are outside of what {int(sizes[0, 0])} rewards from {low:g} to {high:g} sum to"
-        )
+def _check_rewards(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any]) -> None:
+    """Reject rewards that are not those of the episodes: outside of their range, or of other lengths."""
+    reward_range = setup.get("reward_range")
+    is_known = isinstance(reward_range, list) and len(reward_range) == 2 and is_count(setup.get("max_steps"))
+    if not is_known or "lengths" not in arrays:
+        raise InputError(f"{path} has rewards, which need lengths, and max_steps and reward_range in the setup")
+    values = arrays.get("reward_values", np.empty(0))
+    repeats = arrays.get("reward_repeats", np.empty(0))
+    if values.shape != repeats.shape or values.size == 0 or not np.all(repeats >= 1):
+        raise InputError(f"{path}: every reward needs the number of steps in a row that it was paid")
+    low, high = map(float, reward_range)
+    least, greatest = extremes(values)
+    # The comparison is false for NaN too.
+    if not low <= least <= greatest <= high:
+        raise InputError(f"{path}: rewards must be from {low:g} to {high:g}")
+    if not np.isin(np.cumsum(arrays["lengths"]), np.cumsum(repeats)).all() or arrays["lengths"].sum() != repeats.sum():
+        raise InputError(f"{path}: the rewards do not end where the episodes do")
 
 
 def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> NDArray[np.float64]:
@@ -448,7 +462,7 @@ def _join_columns(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None
     if not present:
         return None
     if len(present) != len(columns):
-        raise InputError("some of the records have lengths, budgets used or sums of rewards and others do not")
+        raise InputError("some of the records have lengths, budgets used or rewards and others do not")
     return np.concatenate(present)
 
 

@@ -160,6 +160,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("certify", "--thresholds 100,150", {"query.thresholds": (100.0, 150.0)}),
     ("certify", "--quantiles 0.05,0.5", {"query.quantiles": (0.05, 0.5)}),
     ("certify", "--cvar 0.1", {"query.cvars": (0.1,)}),
+    ("certify", "--shared-episodes 4 --certain", {"query.threat": SharedBudget(4, certain=True)}),
     (
         "certify",
         "--require 150@0.45 --budgets 0,1",

@@ -70,7 +70,7 @@ def test_the_probe_has_the_noise_and_the_limits_of_the_plan():
     probe = plan.probe()
     assert (probe.sigma, tuple(probe.metadata["sigma_per_feature"])) == (0.2, (0.2, 0.2, 0.2, 0.4))
     assert probe.returns.tolist() == [0.0, 30.0]
-    assert (probe.floor, probe.ceiling, probe.reward_sums.shape) == (0.0, 30.0, (1, 30))
+    assert (probe.floor, probe.ceiling, probe.reward_repeats.tolist()) == (0.0, 30.0, [30, 30])
     assert replace(BASE, task=discounted(TASK, 0.9)).probe().metadata["gamma"] == 0.9
 
 

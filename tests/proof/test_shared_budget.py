@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from surefoot import Episodes, certify, certify_shared_budget
+from surefoot import Certificate, Episodes, certify, certify_shared_budget
 from surefoot.errors import InputError
 from surefoot.proof.bounds.relative_entropy import least_chance
 
@@ -103,6 +103,8 @@ def test_the_method_comes_from_the_record_unless_given():
         (lambda: certify_shared_budget(coins(), [0.1], 2, method="dkw"), "one of betting, binary, got 'dkw'"),
         (lambda: certify_shared_budget(play(), [0.1], 2, method="binary"), "expects only the returns -21 and 21"),
         (lambda: certify_shared_budget(play(None), [0.1], 2, method="binary"), "needs a known ceiling"),
+        (lambda: certify_shared_budget(play(None), [0.1], 2, method="binary", certain=True), "needs a known ceiling"),
+        (lambda: certify_shared_budget(play(), [0.1], 2, method="betting", certain=True), "one of band, binary, got"),
         (lambda: certify_shared_budget(Episodes.from_returns([1.0], sigma=0, floor=0), [0.1], 2), "sigma must be > 0"),
         (lambda: certify_shared_budget(coins(attacker={"name": "x"}), [0.1], 2), "got attacked episodes"),
         (lambda: certify_shared_budget(coins(), [0.1], 2).at(0.1, 0), "at least 1, got 0"),
@@ -111,3 +113,21 @@ def test_the_method_comes_from_the_record_unless_given():
 def test_bad_input_is_named(call, match):
     with pytest.raises(InputError, match=match):
         call()
+
+
+def test_a_certain_budget_is_certified_by_sums(tmp_path):
+    """From the same coins: more than a budget on average, and its file says so."""
+    for method in (None, "binary"):
+        certain = certify_shared_budget(coins(), [0.0, 0.5, 1.0], 5, method=method, certain=True)
+        average = certify_shared_budget(coins(), [0.0, 0.5, 1.0], 5, method="binary")
+        assert np.all(certain.lower[1:] > average.lower[1:])
+        assert np.all(certain.upper[1:] < average.upper[1:])
+    there = Certificate.load(certain.save(tmp_path))
+    assert (there.certain, there.method, there.pilot) == (True, "binary", 0)
+    assert there.to_json() == certain.to_json()
+    assert "in expectation" in average.statement
+    assert "in expectation" not in certain.statement
+    assert "root mean square" not in str(certain)
+    assert "method binary (sums of the episodes)" in str(certain)
+    assert certain.at(0.5, n_shared_episodes=50).lower > certain.at(0.5).lower
+    assert certify_shared_budget(play(), [0.1], 2, certain=True).method == "band"

@@ -5,13 +5,13 @@ Statistical alarms go off by chance with probability 1e-6 (``laws.FALSE_ALARM``,
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
@@ -24,138 +24,181 @@ from surefoot.noise import Noise
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.proof.bounds import step_means as bounds
-from surefoot.proof.bounds.step_means import shifted_step_sum, step_means
-from surefoot.verification.recompute.step_budget import recompute_per_step
+from surefoot.proof.bounds.step_scores import OrderedRewards
+from surefoot.proof.planning.hedged_bets import HedgedPlanner
+from surefoot.verification.plan_again import recompute_step_bets
+from surefoot.verification.recompute.bands import Claim
+from surefoot.verification.recompute.step_budget import StepRewards
 from surefoot.verification.verify import verify
 from toys import fixed, gate, geometric, pay_first_choice, pay_steps, shifted, too_few, toy_task
 from verdicts import problems
 
 SIGMA, STEPS = 0.5, 12
+PUBLISHED = Path(__file__).parents[2] / "study" / "data" / "published" / "cartpole-5.json"
 ALPHA = 0.2
 
 
 # --- the limits -----------------------------------------------------------------------------------------------------
 
 
-def test_a_mean_without_a_failure_in_closed_form():
-    """All n values are 1: KL(1 || m) = -log m, so m = (alpha / steps)^(1/n)."""
-    limits = step_means(np.array([50.0, 50.0]), 50, 0.05)
-    assert limits == pytest.approx((0.025) ** (1 / 50), rel=1e-6)
-    assert np.all(limits <= 0.025 ** (1 / 50))
-    assert step_means(np.array([0.0]), 50, 0.05)[0] == 0.0
+@dataclass(frozen=True)
+class RewardLaw:
+    """Rewards of three steps: how to draw those of n episodes, their range, and the mean at each step."""
+
+    draw: Callable[[np.random.Generator, int], np.ndarray]
+    means: tuple[float, float, float]
+    low: float = 0.0
+    high: float = 1.0
+
+    def worst(self, c: float) -> float:
+        """Return the worst-case mean at e / sigma = c."""
+        width = self.high - self.low
+        shares = (np.array(self.means) - self.low) / width
+        return sum(self.low + width * shifted(p, c * math.sqrt(t + 1)) for t, p in enumerate(shares))
+
+    def best(self, c: float) -> float:
+        """Return the mirror image."""
+        width = self.high - self.low
+        shares = (self.high - np.array(self.means)) / width
+        return sum(self.high - width * shifted(p, c * math.sqrt(t + 1)) for t, p in enumerate(shares))
 
 
-def test_the_limits_cover_exactly_for_coins():
-    """The probability of a limit above the truth, summed over all outcomes of n coins."""
-    n, alpha = 40, 0.1
-    limits = np.array([step_means(np.array([float(k)]), n, alpha)[0] for k in range(n + 1)])
-    for p in np.linspace(0.02, 0.98, 25):
-        assert stats.binom.pmf(np.arange(n + 1), n, p)[limits > p].sum() <= alpha
+def lives(rng, n):
+    """A reward of 1 at each step until a life ends for good."""
+    return np.minimum.accumulate(rng.random((n, 3)) < 0.9, axis=1).astype(float)
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.integers(1, 500))
-def test_limits_lie_below_the_means_and_fall_with_the_radius(means, n):
-    limits = step_means(np.array(means) * n, n, 0.05)
-    assert np.all((limits >= 0) & (limits <= np.array(means)))
-    assert np.all(limits <= step_means(np.array(means) * n, n, 0.3))
-    sums = [shifted_step_sum(limits, radius) for radius in (0.0, 0.1, 1.0, 10.0)]
-    assert sums == sorted(sums, reverse=True)
-    assert sums[0] == pytest.approx(limits.sum())
+def mixed(rng, n):
+    """0 or 1; between -1 and 1; rarely -1 and else 0.5."""
+    columns = [rng.random(n) < 0.7, 2 * rng.beta(5, 2, n) - 1, np.where(rng.random(n) < 0.02, -1, 0.5)]
+    return np.stack(columns, axis=1).astype(float)
 
 
-def test_the_shift_grows_with_the_root_of_time():
-    p = np.array([0.9, 0.8, 0.7])
-    expected = sum(shifted(p[t], 0.3 * math.sqrt(t + 1)) for t in range(3))
-    assert shifted_step_sum(p, 0.3) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("sums", "alpha", "match"),
-    [([60.0], 0.05, "one sum per step"), ([-1.0], 0.05, "one sum per step"), ([1.0], 2.0, "alpha must be strictly")],
-)
-def test_bad_sums_are_named(sums, alpha, match):
-    with pytest.raises(InputError, match=match):
-        step_means(np.array(sums), 50, alpha)
-
-
-def drawn(rng, n):
-    """Rewards of three steps: 0 or 1; between -1 and 1; rarely -1 and else 0.5."""
-    return np.stack(
-        [rng.random(n) < 0.7, 2 * rng.beta(5, 2, n) - 1, np.where(rng.random(n) < 0.02, -1, 0.5)], axis=1
-    ).astype(float)
-
-
-MEANS = (np.array([0.7, 3 / 7, 0.47]) + 1) / 2
-TRUTH = [sum(-1 + 2 * shifted(p, c * math.sqrt(t + 1)) for t, p in enumerate(MEANS)) for c in (0.0, 0.5, 1.5)]
-MIRROR = [sum(1 - 2 * shifted(1 - p, c * math.sqrt(t + 1)) for t, p in enumerate(MEANS)) for c in (0.0, 0.5, 1.5)]
+REWARDS = {
+    "coins": RewardLaw(lambda rng, n: (rng.random((n, 3)) < 0.8).astype(float), (0.8, 0.8, 0.8)),
+    "lives": RewardLaw(lives, (0.9, 0.81, 0.729)),
+    "mixed": RewardLaw(mixed, (0.7, 3 / 7, 0.47), -1.0, 1.0),
+    "all or nothing": RewardLaw(lambda rng, n: np.repeat((rng.random((n, 1)) < 0.9) * 1.0, 3, axis=1), (0.9,) * 3),
+    "rare failures": RewardLaw(lambda rng, n: (rng.random((n, 3)) < 0.99).astype(float), (0.99,) * 3),
+    "perfect": RewardLaw(lambda rng, n: np.ones((n, 3)), (1.0, 1.0, 1.0)),
+    "costs": RewardLaw(lambda rng, n: -(rng.random((n, 3)) ** 4), (-0.2, -0.2, -0.2), -1.0, 0.0),
+    "at the end": RewardLaw(lambda rng, n: np.outer(rng.random(n) < 0.7, [0.0, 0.0, 1.0]), (0.0, 0.0, 0.7)),
+    "mostly nothing": RewardLaw(lambda rng, n: (rng.random((n, 3)) < 0.05) * rng.random((n, 3)), (0.025,) * 3),
+}
+BUDGETS = (0.5,)  # several are tested where bets are: bets on rewards are slow
 
 
 def record(paid, limits=(-1.0, 1.0), most=3.0):
-    made = Episodes.from_returns(paid.sum(axis=1), sigma=SIGMA, floor=-most, ceiling=most, reward_range=list(limits))
-    return replace(made, reward_sums=paid.sum(axis=0)[None])
+    """Return episodes that were paid this at each step."""
+    n, steps = paid.shape
+    floor = min(0.0, steps * limits[0])
+    facts = {"reward_range": list(limits), "max_steps": steps, "lengths": np.full(n, steps)}
+    made = Episodes.from_returns(paid.sum(axis=1), sigma=SIGMA, floor=floor, ceiling=most, **facts)
+    return replace(made, reward_values=paid.ravel().copy(), reward_repeats=np.ones(paid.size, dtype=np.int64))
 
 
-def misses(runs, n, claimed=1.0, alpha=ALPHA):
+def misses(law, runs, n, claimed=1.0, alpha=ALPHA):
     rng, low, high = np.random.default_rng(31), 0, 0
+    worst = np.array([law.worst(c) for c in BUDGETS])
+    best = np.array([law.best(c) for c in BUDGETS])
     for _ in range(runs):
-        made = certify_per_step(record(drawn(rng, n)), [c * SIGMA * claimed for c in (0.0, 0.5, 1.5)], 1 - alpha)
-        low += bool(np.any(made.lower > np.array(TRUTH) + 1e-8))
-        high += bool(np.any(made.upper < np.array(MIRROR) - 1e-8))
+        episodes = record(law.draw(rng, n), (law.low, law.high))
+        made = certify_per_step(episodes, [c * SIGMA * claimed for c in BUDGETS], 1 - alpha)
+        low += bool(np.any(made.lower > worst + 1e-8))
+        high += bool(np.any(made.upper < best - 1e-8))
     return low, high
 
 
-def test_limits_miss_no_more_often_than_promised():
-    low, high = misses(250, 60)
-    assert not too_many(low, 250, ALPHA)
-    assert not too_many(high, 250, ALPHA)
+@pytest.mark.parametrize("name", REWARDS)
+def test_limits_miss_no_more_often_than_promised(name):
+    low, high = misses(REWARDS[name], 60, 30)
+    assert not too_many(low, 60, ALPHA)
+    assert not too_many(high, 60, ALPHA)
 
 
 def test_planted_half_the_budget():
-    low, high = misses(60, 400, claimed=0.5)
-    assert too_many(low, 60, ALPHA)
-    assert too_many(high, 60, ALPHA)
+    low, high = misses(REWARDS["mixed"], 20, 200, claimed=0.5)
+    assert too_many(low, 20, ALPHA)
+    assert too_many(high, 20, ALPHA)
 
 
-def test_planted_means_for_limits(monkeypatch):
-    monkeypatch.setattr("surefoot.proof.step_budget.step_means", lambda sums, n, alpha: sums / n)
-    low, high = misses(200, 60)
-    assert too_many(low, 200, ALPHA)
-    assert too_many(high, 200, ALPHA)
+def bets_before(paid, last, monkeypatch):
+    """Return guesses and bet sizes of all bets on episodes before ``last``."""
+    made = []
+    plan = HedgedPlanner.next_bet
+
+    def kept(self, past, account):
+        bet = plan(self, past, account)
+        if bet is not None and bet.hedge is not None and bet.last <= last:
+            made.append((bet.first, bet.guesses[1].tolist(), bet.hedge[1].tolist()))
+        return bet
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HedgedPlanner, "next_bet", kept)
+        certify_per_step(record(paid, (0.0, 1.0)), [0.1])
+    return made
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_no_episode_decides_about_a_bet_on_itself(planted, monkeypatch):
+    """Other rewards from episode 200 on change no bet before; a planner that is shown all episodes is noticed."""
+    if planted:
+        every = OrderedRewards
+
+        def show_all(self, index):
+            return every(self.rewards, self.outcomes[:index], self.samples)
+
+        monkeypatch.setattr(OrderedRewards, "before", show_all)
+    paid = lives(np.random.default_rng(1), 300)
+    other = paid.copy()
+    other[200:, 1:] = 0.0
+    one, another = bets_before(paid, 200, monkeypatch), bets_before(other, 200, monkeypatch)
+    assert len(one) > 50
+    assert (one == another) != planted
+
+
+def test_bounds_grow_with_episodes_and_fall_with_budget_and_confidence():
+    paid = lives(np.random.default_rng(6), 3_000)
+    most = certify_per_step(record(paid), [0.0, 0.1, 0.3]).lower
+    assert np.all(np.diff(most) < 0)
+    assert np.all(certify_per_step(record(paid[:300]), [0.0, 0.1, 0.3]).lower < most)
+    assert np.all(certify_per_step(record(paid), [0.0, 0.1, 0.3], 0.999).lower < most)
+
+
+def test_one_bet_on_all_steps_loses_little():
+    """The paper's published returns of CartPole, of which the length is the return: within 4% of the plug-in."""
+    counts = json.loads(PUBLISHED.read_text())["counts_by_sigma"]["0.4"]
+    lengths = np.repeat([int(key) for key in counts], list(counts.values()))
+    lengths = np.random.default_rng(0).permutation(lengths)[:4_000]
+    facts = {"reward_range": [0.0, 1.0], "max_steps": 200, "lengths": lengths}
+    episodes = Episodes.from_returns(lengths.astype(float), sigma=0.4, floor=0, ceiling=200, **facts)
+    episodes = replace(episodes, reward_values=np.ones(lengths.size), reward_repeats=episodes.lengths)
+    means = [(lengths >= t).mean() for t in range(1, 201)]
+    plug_in = sum(shifted(p, 0.1 * math.sqrt(t)) for t, p in enumerate(means, start=1))
+    assert 0.96 * plug_in < certify_per_step(episodes, [0.04]).lower[0] < plug_in
 
 
 def lower_of_both(rewards, e):
     """Return the lower limits for e per step: T4, and T2 with the e sqrt(T) that e per step add up to."""
     steps = rewards.shape[1]
-    made = Episodes.from_returns(rewards.sum(axis=1), sigma=SIGMA, floor=0, ceiling=steps, reward_range=[0, 1])
-    t4 = certify_per_step(replace(made, reward_sums=rewards.sum(axis=0)[None]), [e]).lower[0]
-    return t4, certify(made, [e * math.sqrt(steps)], method="band").lower[0]
-
-
-def test_a_sum_that_was_rounded_up_is_lowered_before_it_is_bounded(monkeypatch):
-    monkeypatch.setattr(bounds, "_means_at_entropy", lambda means, most: means)
-    means = step_means(np.array([50.0, 50.0 * (1 + 1e-10), 25.0, 0.0]), 50, 0.05)
-    assert np.all(means <= np.array([1.0, 1.0, 0.5 * (1 - 0.9e-12), 0.0]))
-    assert means[0] < 1
+    episodes = record(rewards, (0.0, 1.0), steps)
+    t4 = certify_per_step(episodes, [e]).lower[0]
+    return t4, certify(episodes, [e * math.sqrt(steps)], method="band").lower[0]
 
 
 def test_bounds_are_in_the_units_of_the_rewards():
     """Rewards and their range times three: so are all bounds, which the plain range of 1 would not tell."""
-    paid, budgets = drawn(np.random.default_rng(5), 80), [0.0, 0.1, 0.5]
+    paid, budgets = mixed(np.random.default_rng(5), 80), [0.0, 0.1, 0.5]
     once, thrice = (certify_per_step(record(k * paid, (-k, k), 3.0 * k), budgets) for k in (1.0, 3.0))
     assert thrice.lower == pytest.approx(3 * once.lower, abs=1e-6)
     assert thrice.upper == pytest.approx(3 * once.upper, abs=1e-6)
-    uneven = certify_per_step(record(paid, (-1.0, 4.0), 3.0), budgets)
-    assert np.all(uneven.lower <= once.lower)
-    assert np.all(once.upper <= uneven.upper)
 
 
 def test_where_it_is_better_than_the_whole_episode_and_where_not():
     """A life that may end at every step loses less by T4; many independent rewards add up to a sum that T2 knows."""
     rng = np.random.default_rng(5)
-    lives = np.minimum.accumulate(rng.random((3_000, 100)) < 0.998, axis=1).astype(float)
-    t4, t2 = lower_of_both(lives, 0.1)
+    long_lives = np.minimum.accumulate(rng.random((3_000, 100)) < 0.998, axis=1).astype(float)
+    t4, t2 = lower_of_both(long_lives, 0.1)
     assert t4 > t2 + 10
     t4, t2 = lower_of_both((rng.random((3_000, STEPS)) < 0.97).astype(float), 0.2)
     assert t4 < t2
@@ -234,10 +277,15 @@ def test_an_agent_that_sums_what_it_sees_is_harmed_by_the_root_of_time():
 # --- play, record, command ------------------------------------------------------------------------------------------
 
 
-def test_gains_are_the_rewards_of_each_step():
+def test_rewards_are_those_of_each_step_of_each_episode():
+    """Environments that pay at every second step, several episodes each, in blocks; step by step what was paid."""
     draw = geometric(0.2, 30)
+
+    def pay_second(actions, clock, length):
+        return (clock % 2 == 0) | (clock == 1)
+
     plan = Plan(
-        task=gates(draw, pay_steps, 30),
+        task=gates(draw, pay_second, 30),
         policy=gate(0.5, SIGMA),
         noise=Noise.of(SIGMA),
         n_episodes=50,
@@ -246,23 +294,34 @@ def test_gains_are_the_rewards_of_each_step():
         per_step=True,
     )
     played = play(plan)
-    assert played.reward_sums.shape == (plan.n_blocks, 30)
-    alive = [(played.lengths >= step).sum() for step in range(1, 31)]
-    assert played.reward_sums.sum(axis=0).tolist() == alive
+    paid = np.repeat(played.reward_values, played.reward_repeats)
+    clock = np.concatenate([np.arange(1, length + 1) for length in played.lengths])
+    assert paid.tolist() == ((clock % 2 == 0) | (clock == 1)).tolist()
     without = play(replace(plan, per_step=False))
     assert np.array_equal(without.returns, played.returns)
-    assert without.reward_sums is None
+    assert without.reward_values is without.reward_repeats is None
     assert "reward_range" not in without.metadata
 
 
-def test_gains_are_kept_on_disk_and_joined(tmp_path):
+def test_rewards_are_kept_on_disk_joined_and_cut(tmp_path):
     plan = Plan(task=gates(), policy=gate(0.9, SIGMA), noise=Noise.of(SIGMA), n_episodes=40, n_envs=10, per_step=True)
     played = play(plan, workers=2)
     played.save(tmp_path / "e.npz")
     there = Episodes.load(tmp_path / "e.npz")
-    assert np.array_equal(there.reward_sums, played.reward_sums)
+    assert np.array_equal(there.reward_values, played.reward_values)
+    assert np.array_equal(there.reward_repeats, played.reward_repeats)
     assert there.sha256 == played.sha256
-    assert played[:10].reward_sums is None
+    parts = [played[:7], played[7:7], played[7:33], played[33:]]
+    joined = Episodes.concat([part for part in parts if len(part)])
+    assert joined.sha256 == played.sha256
+    assert played[::2].reward_values is None
+
+
+def test_more_rewards_than_a_file_may_have_are_refused_after_the_first_block(monkeypatch):
+    monkeypatch.setattr("surefoot.play.rollout.MOST_ARRAYS", 1000)
+    plan = Plan(task=gates(), policy=gate(0.9, SIGMA), noise=Noise.of(SIGMA), n_episodes=400, n_envs=10, per_step=True)
+    with pytest.raises(InputError, match="the rewards of 400 episodes is too large for a record"):
+        play(plan)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +348,7 @@ def test_gains_are_kept_on_disk_and_joined(tmp_path):
             "run them with per_step=True",
         ),
         (
-            lambda: certify_per_step(replace(record(np.ones((5, 3))), reward_sums=None), [0.1]),
+            lambda: certify_per_step(replace(record(np.ones((5, 3))), reward_values=None), [0.1]),
             "run them with per_step=True",
         ),
         (lambda: certify_per_step(replace(record(np.ones((5, 3))), metadata={}), [0.1]), "run them with per_step=True"),
@@ -321,13 +380,17 @@ def test_the_command_certifies_per_step_and_verify_checks_it(tmp_path, monkeypat
         assert "per-step.json: bounds" in failed
     (tmp_path / "run" / "per-step.json").write_text(json.dumps(made))
     there = Episodes.load("run/episodes.npz")
-    gains = there.reward_sums.copy()
-    gains[0, 150], gains[0, 151] = gains[0, 150] - 1, gains[0, 151] + 1
-    forged = replace(there, reward_sums=gains)
+    # The first episode that ended early is said to have been paid nothing at its first step, and twice at none.
+    forged = replace(
+        there,
+        returns=there.returns - np.eye(1, len(there))[0],
+        reward_values=np.concatenate([[0.0], there.reward_values]),
+        reward_repeats=np.concatenate([[1, there.reward_repeats[0] - 1], there.reward_repeats[1:]]),
+    )
     forged.save("run/episodes.npz")
     (tmp_path / "run" / "per-step.json").write_text(json.dumps(certify_per_step(forged, [0, 0.02]).to_json()))
     failed = {check.name: check.detail for check in verify("run", blocks=None).checks if check.result == "failed"}
-    assert "block 0: the sums of the gains differ" in failed["replay"]
+    assert "block 0: the rewards of its steps differ" in failed["replay"]
 
 
 def test_rewards_that_do_not_add_up_to_the_returns_are_refused_without_playing(tmp_path, monkeypatch):
@@ -336,12 +399,12 @@ def test_rewards_that_do_not_add_up_to_the_returns_are_refused_without_playing(t
     run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "60", "--workers", "1", "--out", "run", "--quiet"]
     assert cli.main([*run, "--per-step", "--budgets", "0,0.02"]) == 0
     there = Episodes.load("run/episodes.npz")
-    for gains, right in ((there.reward_sums, True), (np.minimum(there.reward_sums + 20, 60), False)):
-        forged = replace(there, reward_sums=gains.copy())
+    for values, right in ((there.reward_values, True), (there.reward_values * 0.9, False)):
+        forged = replace(there, reward_values=values.copy())
         forged.save("run/episodes.npz")
         (tmp_path / "run" / "per-step.json").write_text(json.dumps(certify_per_step(forged, [0, 0.02]).to_json()))
         wrong = problems(verify("run", blocks=0))
-        assert wrong == {} if right else "do not add up to its returns" in wrong["arrays"]
+        assert wrong == {} if right else "do not add up to its return" in wrong["arrays"]
 
 
 def test_wrong_calls(tmp_path, monkeypatch, capsys):
@@ -364,10 +427,30 @@ def test_wrong_calls(tmp_path, monkeypatch, capsys):
         assert match in capsys.readouterr().err, wrong
 
 
-def test_the_second_computation_agrees():
+@pytest.mark.parametrize("name", REWARDS)
+def test_the_second_computation_agrees(name):
+    law = REWARDS[name]
     for n in (1, 7, 400):
-        rewards = drawn(np.random.default_rng(n), n)
-        made = certify_per_step(record(rewards), [0.0, 0.1, 1.0], 0.9)
-        lower, upper = recompute_per_step(rewards.sum(axis=0)[None], n, (-1.0, 1.0), 1 - 0.9, [0.0, 0.2, 2.0])
-        assert made.lower == pytest.approx(np.clip(lower, -3, 3), abs=1e-7)
-        assert made.upper == pytest.approx(np.clip(upper, -3, 3), abs=1e-7)
+        episodes = record(law.draw(np.random.default_rng(n), n), (law.low, law.high), 3.0)
+        made = certify_per_step(episodes, [0.0, 0.1, 1.0], 0.9)
+        steps = StepRewards(episodes.reward_values, episodes.reward_repeats, episodes.lengths, 3, law.low, law.high)
+        ends = (3 * law.low, 3 * law.high)
+        claim = Claim("per-step", 1 - 0.9, SIGMA / math.sqrt(3), *ends, (0.0, 0.1, 1.0))
+        lower, upper, wrong = recompute_step_bets(steps, claim, made.betting)
+        assert wrong == []
+        floor, top = episodes.floor, episodes.ceiling
+        assert np.all(made.lower <= np.maximum(lower.best, floor))
+        assert np.all(made.lower >= np.clip(lower.least, floor, episodes.returns.max()) - 1e-7)
+        assert np.all(made.upper >= np.minimum(upper.best, top))
+        assert np.all(made.upper <= np.clip(upper.least, episodes.returns.min(), top) + 1e-7)
+
+
+def test_planted_bets_that_were_not_planned_are_found():
+    episodes = record(lives(np.random.default_rng(2), 300), (0.0, 1.0))
+    made = certify_per_step(episodes, [0.1])
+    steps = StepRewards(episodes.reward_values, episodes.reward_repeats, episodes.lengths, 3, 0.0, 1.0)
+    claim = Claim("per-step", 0.05, SIGMA / math.sqrt(3), 0.0, 3.0, (0.1,))
+    for change in ({"alpha": 0.06}, {"first": 3}, {"cutoff": 0.5}):
+        rows = [{**row, **change} for row in made.betting["lower"]]
+        *_, wrong = recompute_step_bets(steps, claim, {**made.betting, "lower": rows})
+        assert any(text.startswith("lower: ") for text in wrong)

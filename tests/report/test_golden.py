@@ -78,8 +78,9 @@ def shared_by_one():
 
 
 def per_step():
-    made = episodes(ceiling=4.0, returns=np.full(300, 4.0), reward_range=[0.0, 1.0])
-    made = replace(made, reward_sums=np.full((1, 4), 300.0))
+    facts = {"reward_range": [0.0, 1.0], "max_steps": 4, "lengths": np.full(300, 4)}
+    made = episodes(ceiling=4.0, returns=np.full(300, 4.0), **facts)
+    made = replace(made, reward_values=np.ones(300), reward_repeats=made.lengths)
     return Query(budgets=(0, 0.05), threat=StepBudget()).answer(made)
 
 

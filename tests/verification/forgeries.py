@@ -56,7 +56,8 @@ class Run:
 
     def recertify(self, method="paper"):
         """Compute the certificate from the forged episode data, with hash and notes that agree."""
-        known = {key: self.arrays[key] for key in ("returns", "lengths", "reward_sums") if key in self.arrays}
+        named = ("returns", "lengths", "reward_values", "reward_repeats")
+        known = {key: self.arrays[key] for key in named if key in self.arrays}
         facts = {key: value for key, value in self.setup.items() if key not in ("sigma", "floor", "ceiling")}
         limits = {key: self.setup[key] for key in ("sigma", "floor", "ceiling")}
         facts["n_planned"] = len(known["returns"])
@@ -114,11 +115,7 @@ def swapped(returns):
 
 
 def invented(run):
-    run.arrays = {
-        name: np.full_like(values, 200 if name != "reward_sums" else 0)
-        for name, values in run.arrays.items()
-        if name != "reward_sums"
-    }
+    run.arrays = {name: np.full_like(run.arrays[name], 200) for name in ("returns", "lengths")}
 
 
 def fewer(run):
@@ -147,10 +144,18 @@ def huge_ceiling(run):
     run.certificate["lower"] = [150.0 for _ in run.certificate["lower"]]
 
 
-def extra_gains(run):
-    """A row that belongs to no block: its rewards count, its episodes do not."""
-    gains = run.arrays["reward_sums"]
-    run.arrays["reward_sums"] = np.vstack([gains, 0.99 * (run.arrays["returns"].size - gains.sum(axis=0))])
+def extra_rewards(run):
+    """Rewards that belong to no episode."""
+    run.arrays["reward_values"] = np.append(run.arrays["reward_values"], 1.0)
+    run.arrays["reward_repeats"] = np.append(run.arrays["reward_repeats"], 50)
+    run.rehash()
+
+
+def exchanged_rewards(run):
+    """The rewards of two blocks exchanged, and their lengths with them."""
+    for name in ("lengths", "reward_values", "reward_repeats"):
+        values = run.arrays[name]
+        values[:60] = np.concatenate([values[30:60], values[:30]])
     run.recertify()
 
 
@@ -161,13 +166,8 @@ def declared(run):
     run.rehash()
 
 
-def exchanged_gains(run):
-    run.arrays["reward_sums"] = run.arrays["reward_sums"][[1, 0, 2, 3]]
-    run.recertify()
-
-
-def more_gains(run):
-    run.arrays["reward_sums"][0, -1] += 1e-3
+def smaller_rewards(run):
+    run.arrays["reward_values"][0] -= 1e-3
     run.recertify()
 
 
@@ -248,7 +248,8 @@ FORGERIES = {
         BOUNDS,
     ),
     "a discount": (ANY, "careless", field("gamma", lambda _: 0.9), FACTS),
-    "sigma_per_feature": (ANY, "careless", field("sigma_per_feature", lambda _: [0.4, 0.8, 0.8, 0.8]), FACTS),
+    "features": (ANY, "careless", field("sigma_per_feature", lambda _: [0.4, 0.8, 0.8, 0.8]), FACTS),
+    "a certain budget": ((S_,), "careless", field("certain", lambda _: True), BOUNDS),
     "shared by fewer": ((S_,), "careless", field("n_shared_episodes", lambda m: 50), BOUNDS),
     "another pilot": ((S_,), "careless", field("n_pilot_episodes", lambda m: m + 1), BOUNDS),
     "another planner": ((S_,), "careless", field("planner", lambda v: 9), "choice"),
@@ -291,9 +292,9 @@ FORGERIES = {
     "wins and losses that the task does not declare": (ANY, "done", declared, "setup and weights"),
     "an attack without its name": (ANY, "thorough", setup(budget=1.0), "setup and weights"),
     "a huge ceiling": ((E_,), "done", huge_ceiling, BOUNDS),
-    "rows of rewards without episodes": ((P_,), "done", extra_gains, "arrays"),
-    "rewards of blocks exchanged": ((P_,), "done", exchanged_gains, "arrays"),
-    "rewards a little larger": ((P_,), "done", more_gains, "arrays"),
+    "rewards without episodes": ((P_,), "done", extra_rewards, "arrays"),
+    "rewards of blocks exchanged": ((P_,), "done", exchanged_rewards, "arrays"),
+    "rewards a little smaller": ((P_,), "done", smaller_rewards, "arrays"),
 }
 ROWS = [(row, name) for row, (names, *_) in FORGERIES.items() for name in names]
 

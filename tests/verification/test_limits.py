@@ -50,9 +50,9 @@ def forge(folder, *, query=QUERY, change=lambda returns: returns, scale=1.0, dro
     record = Episodes.load(folder / "episodes.npz")
     limits = {key: changes.pop(key) for key in ("floor", "ceiling") if key in changes}
     metadata = {key: value for key, value in {**record.metadata, **changes}.items() if key not in drop}
-    sums = None if record.reward_sums is None else scale * record.reward_sums
+    rewards = None if record.reward_values is None else scale * record.reward_values
     returns = change(scale * record.returns)
-    forged = replace(record, returns=returns, reward_sums=sums, metadata=metadata, **limits)
+    forged = replace(record, returns=returns, reward_values=rewards, metadata=metadata, **limits)
     forged.save(folder / "episodes.npz")
     query.answer(forged).save(folder)
     write_json(folder / "setup.json", {"schema": 1, **forged.setup})

@@ -46,14 +46,16 @@ def units_of_agent(policy: Policy, *, norm: str = "l2") -> Units:
     return Units(tuple(scales))
 
 
-def threat_of(*, per_step: bool = False, n_shared_episodes: int | None = None) -> Threat:
+def threat_of(*, per_step: bool = False, n_shared_episodes: int | None = None, certain: bool = False) -> Threat:
     """Return what one budget covers: by default one whole episode."""
+    if certain and n_shared_episodes is None:
+        raise InputError("certain= goes with n_shared_episodes=: other budgets hold in every attack anyway")
     if per_step and n_shared_episodes is not None:
         raise InputError("per_step= cannot be combined with n_shared_episodes=: a budget per step is not shared")
     if per_step:
         return StepBudget()
     if n_shared_episodes is not None:
-        return SharedBudget(n_shared_episodes)
+        return SharedBudget(n_shared_episodes, certain)
     return EPISODE
 
 

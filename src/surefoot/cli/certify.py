@@ -138,6 +138,11 @@ def _add_advanced(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help="budgets bound M episodes together, on average (method binary, else betting)",
     )
+    more.add_argument(
+        "--certain",
+        action="store_true",
+        help="with --shared-episodes: the budget holds in every attack, not only on average (method binary, else band)",
+    )
     more.add_argument("--gamma", type=float, metavar="G", help="discount factor of the return (default: none)")
     more.add_argument(
         "--units",
@@ -227,7 +232,9 @@ def _make_query(arguments: argparse.Namespace, task: Task | None, noise: Noise, 
         noise,
         budgets=budgets,
         norm=arguments.norm,
-        threat=threat_of(per_step=arguments.per_step, n_shared_episodes=arguments.shared_episodes),
+        threat=threat_of(
+            per_step=arguments.per_step, n_shared_episodes=arguments.shared_episodes, certain=arguments.certain
+        ),
         confidence=arguments.confidence,
         method=arguments.method,
         threshold_spacing=arguments.threshold_spacing,

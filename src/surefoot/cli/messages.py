@@ -12,6 +12,7 @@ OPTION_OF_ARGUMENT = {
     "environment": "--env",
     "n_episodes": "--episodes",
     "n_shared_episodes": "--shared-episodes",
+    "certain": "--certain",
     "wrappers": "--wrapper",
 }
 # True, text in quotes, (LOW, HIGH), ["text"], a number or a word that stands for one.

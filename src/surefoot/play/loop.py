@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from surefoot.agents.own_randomness import seeded
@@ -91,9 +92,10 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     if ledger is not None:
         budget_used = loop.table[2].cpu().numpy()
         budget_used_per_step = ledger.used_by_step.cpu().numpy()
-    reward_sums = None
-    if loop.reward_sums is not None:
-        reward_sums = loop.reward_sums.sums.numpy()[None]
+    reward_values = None
+    reward_repeats = None
+    if loop.rewards is not None:
+        reward_values, reward_repeats = loop.rewards.runs()
     return Episodes(
         returns=loop.table[0].cpu().numpy(),
         sigma=plan.noise.sigma,
@@ -102,7 +104,8 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
         lengths=loop.table[1].cpu().numpy().astype(np.int64),
         budget_used=budget_used,
         budget_used_per_step=budget_used_per_step,
-        reward_sums=reward_sums,
+        reward_values=reward_values,
+        reward_repeats=reward_repeats,
         metadata=plan.facts(),
     )
 
@@ -145,9 +148,9 @@ class BlockLoop:
         self.steps = torch.zeros_like(self.number)
         self.alive = torch.ones(self.n_envs, dtype=torch.bool, device=device)
         self.episode_start: Tensor | None = self.alive.clone()
-        self.reward_sums = None
+        self.rewards = None
         if plan.per_step and scoring.reward_range is not None:
-            self.reward_sums = RewardSums(scoring.max_steps, scoring.reward_range)
+            self.rewards = RewardRecorder(self.n_envs, scoring.reward_range)
         # Return, length and budget used of every episode, by its number in the block.
         self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
         self.largest = torch.zeros((), device=device)  # absolute value of any observation
@@ -213,8 +216,8 @@ class BlockLoop:
         else:
             gamma = torch.tensor(self.gamma, dtype=torch.float64, device=reward.device)
             self.total += reward * torch.pow(gamma, self.steps)
-        if self.reward_sums is not None:
-            self.reward_sums.add_rewards(self.steps, reward)
+        if self.rewards is not None:
+            self.rewards.add_rewards(self._episode(), self.alive, reward)
 
     def _finish_and_restart(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Book finished episodes, start the next ones of their environments, drop those that have none."""
@@ -248,13 +251,21 @@ class BlockLoop:
         return observation, action
 
     def _book_finished(self, over: Tensor) -> None:
-        episode = (self.number + self.turn * self.n_envs)[over]
+        if self.rewards is not None:
+            self.rewards.end_runs(over, self._episode())
+        episode = self._episode()[over]
         self.table[0, episode] = self.total[over]
         self.table[1, episode] = self.steps[over].double()
         if self.channel.ledger is not None:
             self.table[2, episode] = self.channel.ledger.budget_used[over]
 
+    def _episode(self) -> Tensor:
+        """Return which episode of the block each row runs."""
+        return self.number + self.turn * self.n_envs
+
     def _keep_rows(self, rows: Tensor) -> None:
+        if self.rewards is not None:
+            self.rewards.keep_rows(rows)
         self.env.keep_rows(rows)
         self.channel.keep_rows(rows)
         self.number = self.number[rows]
@@ -268,7 +279,7 @@ class BlockLoop:
 
     def _rows_for_view(self, first: int, action: Tensor | None) -> Rows:
         return Rows(
-            episode=first + self.number + self.turn * self.n_envs,
+            episode=first + self._episode(),
             step=self.steps,
             episode_start=self.episode_start,
             state=self.env.read_state(),
@@ -282,16 +293,42 @@ class BlockLoop:
         return Step(observation=observation.float(), seen=seen, action=action, budget_used=budget_used)
 
 
-class RewardSums:
-    """Rewards summed by step of the episode; on the CPU, where the order of a sum is always the same."""
+class RewardRecorder:
+    """Rewards of each episode as runs of equal ones, on the CPU."""
 
-    def __init__(self, max_steps: int, limits: tuple[float, float]) -> None:
+    def __init__(self, n_envs: int, limits: tuple[float, float]) -> None:
         self.low, self.high = limits
-        self.sums = torch.zeros(max_steps, dtype=torch.float64)
+        # Of each row: the last reward, and how many steps in a row it was paid.
+        self.value = torch.zeros(n_envs, dtype=torch.float64)
+        self.repeats = torch.zeros(n_envs, dtype=torch.int64)
+        self._ended: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    def add_rewards(self, steps: Tensor, rewards: Tensor) -> None:
-        """Book the rewards of one step of every row; reject what is outside of the limits."""
+    def add_rewards(self, episode: Tensor, alive: Tensor, rewards: Tensor) -> None:
+        """Add the rewards of one step of every row that is alive; reject what is outside of the limits."""
         if bool(((rewards < self.low) | (rewards > self.high)).any()):
             wrong = f"got one between {float(rewards.min()):g} and {float(rewards.max()):g}"
             raise InputError(f"every reward must be between {self.low:g} and {self.high:g}, {wrong}; give true limits")
-        self.sums.index_add_(0, steps.cpu().clamp_max(self.sums.numel() - 1), rewards.cpu())
+        paid = rewards.double().cpu()
+        alive = alive.cpu()
+        self.end_runs(alive & (paid != self.value), episode)
+        self.value = torch.where(alive, paid, self.value)
+        self.repeats += alive
+
+    def end_runs(self, rows: Tensor, episode: Tensor) -> None:
+        """Keep the runs of these rows, which another reward or the end of the episode ends."""
+        ended = rows.cpu() & (self.repeats > 0)
+        if bool(ended.any()):
+            self._ended.append((episode.cpu()[ended], self.value[ended], self.repeats[ended]))
+            self.repeats[ended] = 0
+
+    def keep_rows(self, rows: Tensor) -> None:
+        """Drop all other rows."""
+        self.value = self.value[rows.cpu()]
+        self.repeats = self.repeats[rows.cpu()]
+
+    def runs(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return the rewards of all runs that have ended, by episode and step, and how often each was repeated."""
+        episode, value, repeats = (torch.cat(column).numpy() for column in zip(*self._ended, strict=True))
+        # Runs of one episode ended in their order.
+        order = np.argsort(episode, kind="stable")
+        return value[order], repeats[order]

@@ -20,7 +20,6 @@ from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy
 from surefoot.episodes import LIMITS, MOST_BLOCKS, MOST_EPISODES, Episodes
 from surefoot.errors import InputError
-from surefoot.files import MOST_ARRAYS, check_size
 from surefoot.noise import Noise
 from surefoot.play.channel import Attacker
 from surefoot.play.streams import check_purpose, seed_sequence
@@ -84,8 +83,6 @@ class Plan:
         _check_fit(self.task, self.policy)
         if self.per_step:
             _check_rewards(self.task)
-            sums = 8 * self.n_blocks * self.task.scoring.max_steps
-            check_size(f"the sums of rewards of {self.n_episodes} episodes", "record", sums, MOST_ARRAYS)
 
     @property
     def block_envs(self) -> int:
@@ -187,11 +184,13 @@ class Plan:
             task=self.task.name,
             binary=scoring.binary,
             reward_range=scoring.reward_range,
+            max_steps=scoring.max_steps,
             gamma=scoring.gamma,
         )
         if not self.per_step:
             return made_up
-        return replace(made_up, reward_sums=np.zeros((1, scoring.max_steps)))
+        lengths = np.full(len(returns), scoring.max_steps)
+        return replace(made_up, lengths=lengths, reward_values=np.zeros(len(returns)), reward_repeats=lengths)
 
 
 def own_seed(*plans: Plan) -> int:

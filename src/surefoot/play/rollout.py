@@ -9,6 +9,7 @@ from dataclasses import replace
 from surefoot.compute import processor_kind
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
+from surefoot.files import MOST_ARRAYS, check_size
 from surefoot.play import meter
 from surefoot.play.independence import check_independence
 from surefoot.play.loop import play_block
@@ -118,3 +119,7 @@ def _check_block(plan: Plan, index: int, block: Episodes) -> None:
     except InputError as error:
         first = index * plan.block_size
         raise InputError(f"in episodes {first} to {first + len(block) - 1} of {plan.task.name}: {error}") from error
+    if block.reward_values is not None and block.reward_repeats is not None:
+        # If all blocks have as many rewards that differ from the one before, no file holds them.
+        size = (block.reward_values.nbytes + block.reward_repeats.nbytes) * plan.n_blocks
+        check_size(f"the rewards of {plan.n_episodes} episodes", "record", size, MOST_ARRAYS)

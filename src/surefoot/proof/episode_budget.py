@@ -36,7 +36,7 @@ from surefoot.proof.certificate import (
 )
 from surefoot.proof.planning.auto import choose_method
 from surefoot.proof.planning.bettors import PLANNER_VERSION
-from surefoot.proof.planning.strategies import BoundedMeans, both_sides
+from surefoot.proof.planning.strategies import BoundedMeans, bets_as_json, both_sides
 from surefoot.proof.rounding import OUTWARD, format_exact, rounded_lower, rounded_upper
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def certificate_of(
     """Return what a band or bets at alpha = 1 - confidence have proved about episodes."""
     betting = None
     if isinstance(source, BoundedMeans):
-        betting = _bets_as_json(source)
+        betting = bets_as_json(source)
     made = EpisodeCertificate(
         **common_fields(episodes, budgets, confidence, stopped=method == "sequential"),
         method=method,
@@ -330,14 +330,6 @@ def _fixed_band(method: str, returns: Floats, episodes: Episodes, alpha: float, 
         case "binary":
             return cdf.binary(returns, floor, _known_ceiling(episodes, method), alpha)
     raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-
-
-def _bets_as_json(means: BoundedMeans) -> dict[str, Any]:
-    """Return what was bet, in units of the scaled budget; the upper side bet on minus the return."""
-    made = {"lower": list(map(dict, means.lower.bets))}
-    if means.mirror is not None:
-        made["upper"] = list(map(dict, means.mirror.bets))
-    return made
 
 
 def _as_columns(bounds: Sequence[Bounds]) -> dict[str, list[float | None]]:

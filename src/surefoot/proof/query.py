@@ -361,16 +361,20 @@ def certify_shared_budget(
     n_shared_episodes: int,
     confidence: float = 0.95,
     method: str | None = None,
+    *,
+    certain: bool = False,
 ) -> SharedBudgetCertificate:
-    """Certify the mean return per episode when several episodes share one budget that holds on average.
+    """Certify the mean return per episode when several episodes share one budget.
 
     Args:
         episodes: Episodes of the smoothed agent without attack, each after a reset.
         budgets: l2 norms of all perturbations of ``n_shared_episodes`` episodes together.
         n_shared_episodes: Number of episodes that share a budget; 1 for a budget that holds per episode on average.
         confidence: Probability that all lower bounds hold simultaneously; likewise all upper bounds.
-        method: "betting", or "binary" where only floor and ceiling can occur, fixed in advance; by default "binary"
-            if the task names it, else "betting".
+        method: "betting" ("band" for a certain budget), or "binary" where only floor and ceiling can occur, fixed in
+            advance; by default "binary" if the task names it, else the first.
+        certain: Whether the budget holds in every attack; by default it holds only on average over attacks, which
+            covers more attackers and certifies less.
 
     Raises:
         InputError: If an argument is out of range, or if the episodes were attacked or had no noise.
@@ -382,7 +386,7 @@ def certify_shared_budget(
         >>> certificate.lower.round(2).tolist()
         [0.94]
     """
-    threat = SharedBudget(n_shared_episodes)
+    threat = SharedBudget(n_shared_episodes, certain)
     return threat.certify(
         episodes, Query(budgets=_as_tuple(budgets), confidence=confidence, method=method, threat=threat)
     )
@@ -403,11 +407,13 @@ def certify_per_step(episodes: Episodes, budgets: Sequence[float], confidence: f
     Example:
         >>> import numpy as np
         >>> import surefoot
-        >>> sums = np.full((1, 5), 200.0)  # 200 episodes with a reward of 1 at each of 5 steps; a rollout has them
-        >>> known = {"sigma": 0.5, "floor": 0.0, "ceiling": 5.0, "metadata": {"reward_range": [0.0, 1.0]}}
-        >>> episodes = surefoot.Episodes(np.full(200, 5.0), reward_sums=sums, **known)
+        >>> lengths = np.full(200, 5)  # 200 episodes with a reward of 1 at each of 5 steps; a rollout has them
+        >>> rewards = {"lengths": lengths, "reward_values": np.ones(200), "reward_repeats": lengths}
+        >>> facts = {"reward_range": [0.0, 1.0], "max_steps": 5}
+        >>> known = {"sigma": 0.5, "floor": 0.0, "ceiling": 5.0, "metadata": facts}
+        >>> episodes = surefoot.Episodes(np.full(200, 5.0), **rewards, **known)
         >>> surefoot.certify_per_step(episodes, [0.0, 0.1]).lower.round(2).tolist()
-        [4.89, 4.76]
+        [4.9, 4.76]
     """
     threat = StepBudget()
     return threat.certify(episodes, Query(budgets=_as_tuple(budgets), confidence=confidence, threat=threat))

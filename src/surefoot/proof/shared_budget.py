@@ -1,4 +1,8 @@
-"""Certificates against an attacker that shares one budget among many episodes, or keeps it only on average (T5).
+"""Certificates against an attacker that shares one budget among many episodes: on average (T5), or certain (T7).
+
+Which of the two is fixed by the threat, before any return is seen. A budget that holds on average needs T5. A certain
+one is covered by T5 too, and by T2 with all of the budget in every episode; from the same distribution T7 is never
+below either of them.
 
 ``SharedBudget``             the threat
 ``SharedBudgetCertificate``  its certificates
@@ -15,14 +19,17 @@ import numpy as np
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.proof.bounds.bands import Band, binary, tail_tight
 from surefoot.proof.bounds.relative_entropy import BernoulliBound, TiltedBound, bound_wins
+from surefoot.proof.bounds.sums import sum_mean_lower, sum_mean_upper
 from surefoot.proof.certificate import Bounds, Certificate, Floats, common_fields
 from surefoot.proof.planning.thetas import THETA_PLANNER_VERSION, plan_and_bound_tilts
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
 
-SHARED_METHODS = ("betting", "binary")
+SHARED_METHODS = ("betting", "binary")  # of a budget that holds on average
+CERTAIN_METHODS = ("band", "binary")  # of one that is certain
 # Bounds of the return counted from the floor, and from the ceiling where there is one.
 SharedSource = tuple[BernoulliBound | TiltedBound, BernoulliBound | TiltedBound | None]
 
@@ -33,7 +40,8 @@ class SharedBudgetCertificate(Certificate):
 
     Attributes:
         n_shared_episodes: Number of episodes M that share one budget B: the squared perturbations of the M episodes
-            have a sum of at most B^2, on average over the attacks.
+            have a sum of at most B^2.
+        certain: Whether that holds in every attack; otherwise only on average over the attacks.
         pilot: Number of episodes, the first ones, that fixed the bets and were not used for anything else.
         source: What the bounds are computed from; None when read from a file.
 
@@ -43,6 +51,9 @@ class SharedBudgetCertificate(Certificate):
         >>> certificate = surefoot.certify_shared_budget(episodes, [0.0, 0.5], n_shared_episodes=4)
         >>> certificate.at(0.5).lower < certificate.at(0.5, n_shared_episodes=16).lower
         True
+        >>> certain = surefoot.certify_shared_budget(episodes, [0.5], n_shared_episodes=4, certain=True)
+        >>> bool(certificate.at(0.5).lower < certain.lower[0])
+        True
     """
 
     kind: ClassVar[str | None] = "shared"
@@ -51,7 +62,8 @@ class SharedBudgetCertificate(Certificate):
 
     n_shared_episodes: int
     pilot: int
-    source: SharedSource | None = None
+    certain: bool = False
+    source: SharedSource | Band | None = None
 
     def at(self, budget: float, n_shared_episodes: int | None = None) -> Bounds:
         """Return the bounds at any budget and, if given, for another number of episodes that share it."""
@@ -64,6 +76,13 @@ class SharedBudgetCertificate(Certificate):
     def _mean_bounds(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
         if self.source is None:
             return None
+        if isinstance(self.source, Band):
+            # T7: the episodes that share a budget are one game, whose return is their sum.
+            scaled = np.array([budget / self.sigma for budget in budgets])
+            of_sums = sum_mean_lower(self.source, self.floor, self.n_shared_episodes, scaled)
+            if self.ceiling is None:
+                return of_sums, None
+            return of_sums, sum_mean_upper(self.source, self.ceiling, self.n_shared_episodes, scaled)
         # T5: whatever the attacker does with its budget, relative entropy bounds how far the mean can move.
         above_floor, below_ceiling = self.source
         costs = [entropy_cost(budget, self.sigma, self.n_shared_episodes) for budget in budgets]
@@ -79,7 +98,8 @@ class SharedBudgetCertificate(Certificate):
         which = "one episode"
         if self.n_shared_episodes != 1:
             which = f"{self.n_shared_episodes} episodes together"
-        return f"total {{norm}} norm of the perturbations of {which}, root mean square over attacks"
+        kept = "" if self.certain else ", root mean square over attacks"
+        return f"total {{norm}} norm of the perturbations of {which}{kept}"
 
     @property
     def attack_clause(self) -> str:
@@ -87,29 +107,38 @@ class SharedBudgetCertificate(Certificate):
         which = "an episode"
         if self.n_shared_episodes != 1:
             which = f"{self.n_shared_episodes} episodes together"
+        kept = "" if self.certain else " in expectation"
         return (
-            f"whose squared perturbations of the observations of {which} sum to at most the square of budgets[i] in "
-            "expectation"
+            f"whose squared perturbations of the observations of {which} sum to at most the square of budgets[i]{kept}"
         )
 
     def _own_json(self) -> dict[str, Any]:
-        own = {"n_shared_episodes": self.n_shared_episodes, "n_pilot_episodes": self.pilot}
+        own = {
+            "n_shared_episodes": self.n_shared_episodes,
+            "certain": self.certain,
+            "n_pilot_episodes": self.pilot,
+        }
         if self.method == "betting":
             own["planner"] = THETA_PLANNER_VERSION
         return own
 
     @classmethod
     def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
-        return {"n_shared_episodes": int(content["n_shared_episodes"]), "pilot": int(content["n_pilot_episodes"])}
+        return {
+            "n_shared_episodes": int(content["n_shared_episodes"]),
+            "certain": bool(content["certain"]),
+            "pilot": int(content["n_pilot_episodes"]),
+        }
 
 
 @dataclass(frozen=True)
 class SharedBudget:
-    """The attacker distributes one budget over ``episodes`` episodes; it holds only on average over attacks."""
+    """The attacker distributes one budget over ``episodes`` episodes; unless ``certain``, it holds only on average."""
 
     certificate: ClassVar[type[Certificate]] = SharedBudgetCertificate
 
     episodes: int
+    certain: bool = False
 
     def __post_init__(self) -> None:
         _checked_count(self.episodes)
@@ -117,19 +146,28 @@ class SharedBudget:
     def certify(self, episodes: Episodes, query: Query) -> SharedBudgetCertificate:
         """Answer a query about this attacker."""
         query.refuse_distribution("a shared budget")
+        methods = CERTAIN_METHODS if self.certain else SHARED_METHODS
         method = query.method
         if method is None:
-            method = "binary" if episodes.metadata.get("binary") else "betting"
+            method = "binary" if episodes.metadata.get("binary") else methods[0]
+        if method not in methods:
+            kind = "certain shared budget" if self.certain else "shared budget"
+            raise InputError(f"the method of a {kind} must be one of {', '.join(methods)}, got {method!r}")
         fields = common_fields(episodes, query.budgets, query.confidence)
-        # The budgets are known before the returns: bets may be planned for them.
-        costs = [entropy_cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]
-        source = _prove_shared_bounds(episodes, 1 - query.confidence, method, costs)
+        source: SharedSource | Band
         pilot = 0
-        if isinstance(source[0], TiltedBound):
-            # Both sides have the same pilot: its size depends on the number of episodes alone.
-            pilot = source[0].pilot
+        if self.certain:
+            source = _shared_band(episodes, 1 - query.confidence, method)
+        else:
+            # The budgets are known before the returns: bets may be planned for them.
+            costs = [entropy_cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]
+            source = _prove_shared_bounds(episodes, 1 - query.confidence, method, costs)
+            if isinstance(source[0], TiltedBound):
+                # Both sides have the same pilot: its size depends on the number of episodes alone.
+                pilot = source[0].pilot
         made = SharedBudgetCertificate(
             n_shared_episodes=_checked_count(self.episodes),
+            certain=self.certain,
             pilot=pilot,
             method=method,
             source=source,
@@ -154,8 +192,6 @@ def _prove_shared_bounds(episodes: Episodes, alpha: float, method: str, costs: S
         if ceiling is None:
             return above_floor, None
         return above_floor, plan_and_bound_tilts(-returns, -ceiling, -floor, alpha, costs)
-    if method != "binary":
-        raise InputError(f"the method of a shared budget must be one of {', '.join(SHARED_METHODS)}, got {method!r}")
     if ceiling is None:
         raise InputError("the method 'binary' needs a known ceiling of the return, got none; use 'betting'")
     # With returns between floor and ceiling the two counts would not be the mean.
@@ -163,6 +199,15 @@ def _prove_shared_bounds(episodes: Episodes, alpha: float, method: str, costs: S
     if other.size:
         raise InputError(f"the binary method expects only the returns {floor:g} and {ceiling:g}, got {other[0]:g}")
     return bound_wins(returns, floor, ceiling, alpha), bound_wins(-returns, -ceiling, -floor, alpha)
+
+
+def _shared_band(episodes: Episodes, alpha: float, method: str) -> Band:
+    """Return bounds on the distribution of one return, from which those on sums follow."""
+    if method == "band":
+        return tail_tight(episodes.returns, alpha)
+    if episodes.ceiling is None:
+        raise InputError("the method 'binary' needs a known ceiling of the return, got none; use 'band'")
+    return binary(episodes.returns, episodes.floor, episodes.ceiling, alpha)
 
 
 def _checked_count(episodes: int) -> int:

@@ -3,10 +3,12 @@
 ``StepBudget``          the threat
 ``PerStepCertificate``  its certificates
 ``check_rewards``       whether two numbers can be the range of a step's reward
+``step_unit``           the per-step budget that is worth a scaled budget of 1
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,13 +18,13 @@ import numpy as np
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import number
-from surefoot.proof.bounds.step_means import shifted_step_sum, step_means
+from surefoot.proof.bounds.step_scores import RewardRuns
 from surefoot.proof.certificate import Certificate, Floats, common_fields
+from surefoot.proof.planning.bettors import PLANNER_VERSION
+from surefoot.proof.planning.strategies import BoundedMeans, bets_as_json, bound_step_means
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
-
-STEP_SUM_ERROR = 1e-12  # of the sum of all ranges of a reward: floating-point error of sums that nearly cancel
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -32,17 +34,21 @@ class PerStepCertificate(Certificate):
     Attributes:
         n_steps: Number of steps after which every episode has ended.
         reward_range: Lowest and highest reward of a step, 0 between them.
-        source: Bounds on the mean reward of each step from below and from above, as shares of the range of a reward;
-            None when read from a file.
+        betting: The bets that were made and what they proved, as JSON data.
+        planner: Version of the planner that chose the bets.
+        source: What the bets on all steps of an episode together have proved; None when read from a file.
 
     Example:
         >>> import numpy as np
         >>> import surefoot
-        >>> known = {"sigma": 0.5, "floor": 0.0, "ceiling": 5.0, "metadata": {"reward_range": [0.0, 1.0]}}
-        >>> episodes = surefoot.Episodes(np.full(200, 5.0), reward_sums=np.full((1, 5), 200.0), **known)
+        >>> facts = {"reward_range": [0.0, 1.0], "max_steps": 5}
+        >>> known = {"sigma": 0.5, "floor": 0.0, "ceiling": 5.0, "metadata": facts}
+        >>> lengths = np.full(200, 5)  # 200 episodes with a reward of 1 at each of 5 steps; a rollout has them
+        >>> rewards = {"lengths": lengths, "reward_values": np.ones(200), "reward_repeats": lengths}
+        >>> episodes = surefoot.Episodes(np.full(200, 5.0), **rewards, **known)
         >>> certificate = surefoot.certify_per_step(episodes, [0.0, 0.1])
         >>> certificate.n_steps, certificate.lower.round(2).tolist()
-        (5, [4.89, 4.76])
+        (5, [4.9, 4.76])
     """
 
     kind: ClassVar[str | None] = "per-step"
@@ -50,23 +56,16 @@ class PerStepCertificate(Certificate):
 
     n_steps: int
     reward_range: tuple[float, float]
-    source: tuple[Floats, Floats] | None = None
+    betting: Mapping[str, Any] | None = None
+    planner: int | None = None
+    source: BoundedMeans | None = None
 
     def _mean_bounds(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
-        if self.source is None:
+        if self.source is None or self.source.mirror is None:
             return None
-        low, high = self.reward_range
-        error = STEP_SUM_ERROR * self.n_steps * (high - low)
-        from_below, from_above = self.source
-        # In shares of the range of a reward, summed over all steps.
-        above_low = np.empty(len(budgets))
-        below_high = np.empty(len(budgets))
-        for index, budget in enumerate(budgets):
-            above_low[index] = shifted_step_sum(from_below, budget / self.sigma)
-            below_high[index] = shifted_step_sum(from_above, budget / self.sigma)
-        # Both sides outward by the error of a sum over all steps.
-        lower = self.n_steps * low + (high - low) * above_low - error
-        return lower, self.n_steps * high - (high - low) * below_high + error
+        unit = step_unit(self.sigma, self.n_steps)
+        scaled = np.array([budget / unit for budget in budgets])
+        return self.source.lower.at(scaled), -self.source.mirror.at(scaled)
 
     @property
     def scope(self) -> str:
@@ -79,12 +78,22 @@ class PerStepCertificate(Certificate):
         return "whose perturbation of each single observation has an l2 norm of at most budgets[i]"
 
     def _own_json(self) -> dict[str, Any]:
-        return {"n_steps": self.n_steps, "reward_range": list(self.reward_range)}
+        return {
+            "n_steps": self.n_steps,
+            "reward_range": list(self.reward_range),
+            "planner": self.planner,
+            "bets": self.betting,
+        }
 
     @classmethod
     def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
         low, high = content["reward_range"]
-        return {"n_steps": int(content["n_steps"]), "reward_range": (number(low), number(high))}
+        return {
+            "n_steps": int(content["n_steps"]),
+            "reward_range": (number(low), number(high)),
+            "betting": content["bets"],
+            "planner": content["planner"],
+        }
 
 
 @dataclass(frozen=True)
@@ -99,27 +108,37 @@ class StepBudget:
         if query.method is not None:
             raise InputError(f"a budget per step has only one method, got {query.method!r}; omit the method")
         fields = common_fields(episodes, query.budgets, query.confidence)
-        low, high = _known_reward_range(episodes)
-        sums = np.asarray(episodes.reward_sums).sum(axis=0)
-        n = len(episodes)
-        alpha = 1 - query.confidence
-        # Sums of shares of the range of a reward, from 0 to n at each step; their complements bound the upper side.
-        shares = (sums - n * low) / (high - low)
-        source = (step_means(shares, n, alpha), step_means(n - shares, n, alpha))
+        rewards = _known_rewards(episodes)
+        unit = step_unit(episodes.sigma, rewards.n_steps)
+        source = bound_step_means(rewards, [budget / unit for budget in query.budgets], 1 - query.confidence)
         made = PerStepCertificate(
-            method="per-step", n_steps=shares.size, reward_range=(low, high), source=source, **fields
+            method="per-step",
+            n_steps=rewards.n_steps,
+            reward_range=(rewards.low, rewards.high),
+            betting=bets_as_json(source),
+            planner=PLANNER_VERSION,
+            source=source,
+            **fields,
         )
         return made._with_bounds()
 
 
-def _known_reward_range(episodes: Episodes) -> tuple[float, float]:
+def step_unit(sigma: float, n_steps: int) -> float:
+    """Return the budget per step that adds up to an l2 norm of sigma over all steps: a scaled budget of 1."""
+    return sigma / math.sqrt(n_steps)
+
+
+def _known_rewards(episodes: Episodes) -> RewardRuns:
+    known = episodes.reward_values, episodes.reward_repeats, episodes.lengths
     reward_range = episodes.metadata.get("reward_range")
-    if episodes.reward_sums is None or reward_range is None:
+    n_steps = episodes.metadata.get("max_steps")
+    if any(array is None for array in known) or reward_range is None or n_steps is None:
         raise InputError(
             "a budget per step needs the rewards of each step, which these episodes lack; run them with per_step=True"
         )
-    low, high = reward_range
-    return check_rewards(float(low), float(high))
+    low, high = check_rewards(*map(float, reward_range))
+    values, repeats, lengths = map(np.asarray, known)
+    return RewardRuns.of(values, repeats, lengths, int(n_steps), low, high)
 
 
 def check_rewards(low: float, high: float) -> tuple[float, float]:

@@ -370,6 +370,10 @@ def _describe_method(certificate: Certificate) -> str:
     if selection.get("stopped"):
         reason = str(selection["stopped"])
         return f"method sequential (anytime-valid; {_REASONS.get(reason, reason)})"
+    certain = getattr(certificate, "certain", None)
+    if certain is not None:
+        why = "sums of the episodes" if certain else "relative entropy, for the budget holds on average"
+        return f"method {certificate.method} ({why})"
     if not selection.get("method"):
         return f"method {certificate.method}"
     how = "without pilot episodes"

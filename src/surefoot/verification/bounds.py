@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from surefoot.episodes import MOST_ASKED, MOST_THRESHOLDS
+from surefoot.episodes import MOST_ASKED, MOST_EPISODES, MOST_THRESHOLDS
 from surefoot.files import extremes, is_count
-from surefoot.verification.plan_again import check_choice, other_planner, plan_shared, recompute_bets
+from surefoot.verification.plan_again import (
+    check_choice,
+    other_planner,
+    plan_shared,
+    recompute_bets,
+    recompute_step_bets,
+)
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side, recompute
 from surefoot.verification.recompute.distribution import compare_distribution
 from surefoot.verification.recompute.run_files import Raw, close, is_number, same
 from surefoot.verification.recompute.sequential import check_stop, read_stop
 from surefoot.verification.recompute.shared_budget import SHARED_METHODS, SharedClaim, pilot_of, recompute_shared
-from surefoot.verification.recompute.step_budget import recompute_per_step
+from surefoot.verification.recompute.step_budget import StepRewards
+from surefoot.verification.recompute.sums import recompute_sums
 
 # Returns what is wrong, in words; raises CannotRecomputeError where that cannot be said.
 Check = Callable[[Raw], list[str]]
@@ -66,6 +74,8 @@ def check_shared_bounds(raw: Raw) -> list[str]:
     n_shared = certificate.get("n_shared_episodes")
     if certificate.get("kind") != "shared" or not is_count(n_shared):
         raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, shared by {n_shared!r}: not computed here")
+    if certificate.get("certain") is True:
+        return _check_sum_bounds(raw, claim, n_shared)
     if claim.method not in SHARED_METHODS:
         raise CannotRecomputeError(f"the method {claim.method!r} of a shared budget is not computed here")
     is_binary = claim.ceiling is not None and bool(np.isin(raw.returns, (claim.floor, claim.ceiling)).all())
@@ -82,28 +92,51 @@ def check_shared_bounds(raw: Raw) -> list[str]:
     return wrong
 
 
+def _check_sum_bounds(raw: Raw, claim: Claim, n_shared: int) -> list[str]:
+    """Check the bounds for a certain budget that several episodes share."""
+    if claim.method not in ("band", "binary") or n_shared > MOST_EPISODES:
+        raise CannotRecomputeError(f"the method {claim.method!r} for sums of {n_shared} episodes is not computed here")
+    lower, upper = recompute_sums(raw.returns, claim, n_shared)
+    wrong = _compare_bounds(raw, claim, lower, upper)
+    if not same(raw.certificate.get("n_pilot_episodes"), 0):
+        wrong.append("there are no pilot episodes")
+    return wrong
+
+
 def check_step_bounds(raw: Raw) -> list[str]:
     """Check the bounds for a budget per step."""
     certificate = raw.certificate
     claim = read_claim(certificate)
     if certificate.get("kind") != "per-step" or claim.method != "per-step":
         raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, method {claim.method!r}: not computed here")
-    reward_sums = raw.arrays.get("reward_sums")
-    if reward_sums is None:
+    if "reward_values" not in raw.arrays:
         raise CannotRecomputeError("the episode data have no rewards of each step")
     low, high = certificate.get("reward_range") or (None, None)
     if not (is_number(low) and is_number(high) and low <= 0 <= high and low < high):
         raise CannotRecomputeError(f"rewards from {low!r:.60} to {high!r:.60} are no range that contains 0")
     if not same([low, high], raw.setup.get("reward_range")):
         raise CannotRecomputeError(f"reward_range {[low, high]}, the setup has {raw.setup.get('reward_range')!r:.60}")
-    lower, upper = recompute_per_step(reward_sums, raw.returns.size, (low, high), claim.alpha, claim.scaled_budgets)
-    lower = np.maximum(lower, claim.floor)
+    n_steps = raw.setup["max_steps"]
+    steps = StepRewards(
+        values=raw.arrays["reward_values"],
+        repeats=raw.arrays["reward_repeats"],
+        lengths=raw.arrays["lengths"],
+        n_steps=n_steps,
+        low=float(low),
+        high=float(high),
+    )
+    # Of all steps together, in sigmas: e sqrt(T) / sigma.
+    unit = claim.sigma / math.sqrt(n_steps)
+    whole = replace(claim, sigma=unit, floor=n_steps * steps.low, ceiling=n_steps * steps.high)
+    lower, upper, unplanned = recompute_step_bets(steps, whole, certificate.get("bets"))
+    other = other_planner(certificate)
+    if other and unplanned:
+        raise CannotRecomputeError(f"the bets differ from those planned here: {other}")
+    lower = Side(*(np.maximum(side, claim.floor) for side in (lower.best, lower.least)))
     upper_side = None
     if claim.ceiling is not None:
-        upper = np.minimum(upper, claim.ceiling)
-        upper_side = Side(upper, upper)
-    wrong = _compare_bounds(raw, claim, Side(lower, lower), upper_side)
-    n_steps = reward_sums.shape[1]
+        upper_side = Side(*(np.minimum(side, claim.ceiling) for side in (upper.best, upper.least)))
+    wrong = unplanned + _compare_bounds(raw, claim, lower, upper_side)
     if not same(certificate.get("n_steps"), n_steps):
         wrong.append(f"there are {n_steps} steps")
     return wrong

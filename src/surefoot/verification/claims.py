@@ -25,7 +25,7 @@ _OPTIONAL = {"gamma", "sigma_per_feature", "stochastic", "norm", "method_selecti
 _OPTIONAL |= {"stated_by_user"}
 _NEEDED_BY_FILE = {
     "certificate.json": _NEEDED | {"joint_confidence", "threshold_spacing"},
-    "shared.json": _NEEDED | {"kind", "n_shared_episodes", "n_pilot_episodes"},
+    "shared.json": _NEEDED | {"kind", "n_shared_episodes", "certain", "n_pilot_episodes"},
     "per-step.json": _NEEDED | {"kind", "n_steps", "reward_range"},
 }
 _OPTIONAL_BY_FILE = {

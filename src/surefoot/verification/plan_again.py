@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from surefoot.proof.bounds.samples import OrderedOutcomes, Samples
 from surefoot.proof.bounds.settle import AlphaShare, Bet, CapitalAccount, Planner, Settlement, Strategy
+from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns
 from surefoot.proof.planning import thetas
 from surefoot.proof.planning.auto import select_method, selection_size
 from surefoot.proof.planning.bettors import PLANNER_VERSION
@@ -26,6 +27,7 @@ from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, chec
 from surefoot.verification.recompute.sequential import Stop
 from surefoot.verification.recompute.shared_budget import SharedClaim
 from surefoot.verification.recompute.shares import SHARE, alike
+from surefoot.verification.recompute.step_budget import StepRewards, settle_step_bets
 
 Floats = NDArray[np.float64]
 
@@ -38,8 +40,8 @@ def planner_version() -> int:
 def other_planner(certificate: dict[str, Any]) -> str | None:
     """Return why the plans of a certificate cannot be repeated here, or None."""
     method = certificate.get("method")
-    if certificate.get("kind") is None:
-        is_planned = method in ("auto", "betting", "sequential")
+    if certificate.get("kind") in (None, "per-step"):
+        is_planned = method in ("auto", "betting", "sequential", "per-step")
         here = PLANNER_VERSION
     else:
         is_planned = certificate["kind"] == "shared" and method == "betting"
@@ -158,17 +160,45 @@ def _one_side(
         strategy = AnytimeStrategy(scaled_budgets, claim.alpha, *ends, to_prove)
     else:
         strategy = FixedNumberStrategy(scaled_budgets, claim.alpha, *ends, returns.size)
-    rerun = _Rerun(strategy, returns, rows, claim.alpha)
+    rerun = _Rerun(strategy, OrderedOutcomes(returns), rows, claim.alpha)
     Settlement(rerun, claim.alpha, *ends).after(returns)
     return settled(returns, claim, ends, rerun.bettors, rows)
+
+
+def recompute_step_bets(steps: StepRewards, claim: Claim, bets: Any) -> tuple[Side, Side, list[str]]:
+    """Plan all bets on the rewards of each step again and compute what they prove, from below and from above.
+
+    Args:
+        steps: The rewards of all episodes in order.
+        claim: What the certificate says its bounds were computed from, in units of the budgets of all steps together.
+        bets: What the certificate says was bet.
+    """
+    check_sides(bets, claim)
+    found = []
+    wrong = []
+    for side, rewards in (("lower", steps), ("upper", steps.mirrored())):
+        check_rows(bets[side])
+        runs = RewardRuns.of(
+            rewards.values, rewards.repeats, rewards.lengths, rewards.n_steps, rewards.low, rewards.high
+        )
+        ends = (runs.floor, runs.ceiling)
+        strategy = FixedNumberStrategy(claim.scaled_budgets, claim.alpha, runs.floor, None, runs.size)
+        ordered = OrderedRewards(runs)
+        rerun = _Rerun(strategy, ordered, bets[side], claim.alpha)
+        Settlement(rerun, claim.alpha, *ends).after(ordered)
+        bounds, unplanned = settle_step_bets(rewards, claim, rerun.bettors, bets[side])
+        found.append(bounds)
+        wrong += [f"{side}: {text}" for text in unplanned]
+    lower, mirror = found
+    return lower, Side(-mirror.best, -mirror.least), wrong
 
 
 class _Rerun:
     """A strategy whose planners are handed copies of earlier returns, and whose bets are kept, in ``bettors``."""
 
-    def __init__(self, strategy: Strategy, returns: Floats, rows: list[Any], alpha: float) -> None:
+    def __init__(self, strategy: Strategy, outcomes: OrderedOutcomes, rows: list[Any], alpha: float) -> None:
         self.strategy = strategy
-        self.returns = returns
+        self.outcomes = outcomes
         self.rows = rows
         self.alpha = alpha
         self.n_opening = strategy.n_opening
@@ -180,7 +210,7 @@ class _Rerun:
     # How many returns a plan may be made of is counted here: what comes as ``past`` is not relied upon.
 
     def opening_planner(self, _: OrderedOutcomes) -> Planner | None:
-        planner = self.strategy.opening_planner(OrderedOutcomes(self.returns[: self.n_opening].copy()))
+        planner = self.strategy.opening_planner(_Copies(self.outcomes).first(self.n_opening))
         if planner is None:
             return None
         self._opening = self._watched(AlphaShare(0.0, self.alpha, planner), unsplit=True)
@@ -190,7 +220,7 @@ class _Rerun:
         split_at = self.n_inspected
         if self._opening is not None:
             split_at = self._opening.n_shown
-        shares = self.strategy.split_alpha(OrderedOutcomes(self.returns[:split_at].copy()))
+        shares = self.strategy.split_alpha(_Copies(self.outcomes).first(split_at))
         # shares are searched for, so that another machine may have found some that differ by rounding
         as_recorded = [self._as_recorded(share) for share in shares]
         if sum(share.alpha for share in as_recorded) <= self.alpha * (1 + 1e-12):
@@ -207,29 +237,74 @@ class _Rerun:
     def _watched(self, share: AlphaShare, *, unsplit: bool = False) -> _WatchedPlanner:
         bettor = PlannedBettor(share.scaled_budget, share.alpha, [], unsplit=unsplit)
         self.bettors.append(bettor)
-        return _WatchedPlanner(share.planner, self.returns, bettor.bets, self._samples)
+        return _WatchedPlanner(share.planner, _Copies(self.outcomes, self._samples), bettor.bets)
 
 
 class _WatchedPlanner:
     """A planner that is handed a copy of the returns before each bet, and whose bets are kept."""
 
-    def __init__(self, planner: Planner, returns: Floats, bets: list[PlannedBet], samples: Samples) -> None:
+    def __init__(self, planner: Planner, copies: _Copies, bets: list[PlannedBet]) -> None:
         self.planner = planner
         self.first = planner.first
-        self.returns = returns
+        self.copies = copies
         self.bets = bets
-        self._samples = samples
-        self._copied = np.full(returns.size, np.nan)  # behind what has been shown a planner finds nothing
         self.n_shown = 0
 
     def next_bet(self, _: OrderedOutcomes, account: CapitalAccount) -> Bet | None:
         # All bets so far are on the returns before these.
-        n = account.n_settled
-        self._copied[self.n_shown : n] = self.returns[self.n_shown : n]
-        self.n_shown = n
-        bet = self.planner.next_bet(OrderedOutcomes(self._copied[:n], self._samples), account)
+        self.n_shown = account.n_settled
+        bet = self.planner.next_bet(self.copies.first(self.n_shown), account)
         if bet is not None and bet.is_placed:
-            last = min(bet.last, self.returns.size)
-            block = (bet.block[0], min(bet.block[1], self.returns.size))
+            size = self.copies.outcomes.size
+            last = min(bet.last, size)
+            block = (bet.block[0], min(bet.block[1], size))
             self.bets.append(PlannedBet(**{**vars(bet), "last": last, "block": block}))
         return bet
+
+
+class _Copies:
+    """Copies of outcomes from the first one on: behind what has been shown a planner finds nothing."""
+
+    def __init__(self, outcomes: OrderedOutcomes, samples: Samples | None = None) -> None:
+        self.outcomes = outcomes
+        self.samples = samples
+        self._arrays = [_Copied(outcomes.outcomes)]
+        if isinstance(outcomes, OrderedRewards):
+            rewards = outcomes.rewards
+            self._arrays += [_Copied(array) for array in (rewards.values, rewards.begins, rewards.ends, rewards.first)]
+
+    def first(self, n: int) -> OrderedOutcomes:
+        """Return the first outcomes."""
+        returns, *others = self._arrays
+        if not isinstance(self.outcomes, OrderedRewards):
+            return OrderedOutcomes(returns.first(n), self.samples)
+        rewards = self.outcomes.rewards
+        n_runs = int(rewards.first[n])
+        values, begins, ends, first = others
+        runs = RewardRuns(
+            values.first(n_runs),
+            begins.first(n_runs),
+            ends.first(n_runs),
+            first.first(n + 1),
+            rewards.n_steps,
+            rewards.low,
+            rewards.high,
+        )
+        return OrderedRewards(runs, returns.first(n), self.samples)
+
+
+class _Copied:
+    """An array that is copied as far as it has been shown."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array
+        nothing = np.nan if array.dtype.kind == "f" else -1
+        self._copy = np.full(array.size, nothing, dtype=array.dtype)
+        self._n_copied = 0
+
+    def first(self, n: int) -> NDArray[Any]:
+        """Return the first of its entries."""
+        if n > self._n_copied:
+            self._copy[self._n_copied : n] = self.array[self._n_copied : n]
+            self._n_copied = n
+        return self._copy[:n]

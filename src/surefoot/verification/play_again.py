@@ -18,6 +18,7 @@ from surefoot.agents.files import list_agents
 from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import as_policy, needs_spaces
 from surefoot.compute import processor_kind
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError, NotAllowedError
 from surefoot.noise import Noise
 from surefoot.play.environments import inspect
@@ -326,8 +327,8 @@ def rerun_blocks(
         first = index * plan.block_size
         found = _compare_block(index, "returns", first, episodes.returns, raw.arrays.get("returns"))
         found += _compare_block(index, "lengths", first, episodes.lengths, raw.arrays.get("lengths"))
-        if episodes.reward_sums is not None:
-            found += _compare_block(index, "reward_sums", index, episodes.reward_sums, raw.arrays.get("reward_sums"))
+        if episodes.reward_values is not None:
+            found += _compare_rewards(index, first, episodes, raw)
         there = raw.processor_of(index)
         if there not in (None, here):
             note = f"; it was run on {there} and is now rerun on {here}, which may give other bits"
@@ -352,13 +353,25 @@ def _compare_block(index: int, name: str, first: int, rerun: Any, recorded: Any)
     differing = np.flatnonzero((recorded_bits != rerun_bits).reshape(len(rerun), -1).any(axis=1))
     if differing.size == 0:
         return []
-    if rerun.ndim > 1:
-        return [f"block {index}: the sums of the {name} differ"]
     place = int(differing[0])
     return [
         f"block {index}: {differing.size} of {len(rerun)} {name} differ, first episode {first + place} (recorded "
         f"{recorded[place]}, rerun {rerun[place]})"
     ]
+
+
+def _compare_rewards(index: int, first: int, rerun: Episodes, raw: Raw) -> list[str]:
+    """Return whether the rewards of a rerun block, whose first episode this is, differ from the episode data."""
+    repeats = raw.arrays.get("reward_repeats")
+    lengths = raw.arrays.get("lengths")
+    if repeats is None or lengths is None:
+        return [f"block {index}: the episode data have no rewards of each step"]
+    # Its first run begins after all steps of the episodes before.
+    begin = int(np.searchsorted(np.cumsum(repeats), lengths[:first].sum(), side="right"))
+    for name, again in (("reward_values", rerun.reward_values), ("reward_repeats", rerun.reward_repeats)):
+        if _compare_block(index, name, begin, again, raw.arrays.get(name)):
+            return [f"block {index}: the rewards of its steps differ"]
+    return []
 
 
 def _other_versions(raw: Raw) -> list[str]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from surefoot.proof.bounds.tangent_scores import Guesses, Score, checked_score
+
 Floats = NDArray[np.float64]
 
 _TABLE_SIZE = 2**12  # whole numbers that are counted in a table instead of being sorted
@@ -75,3 +77,12 @@ class OrderedOutcomes:
         if (first, end) not in self.samples:
             self.samples[first, end] = Sample.of(self.outcomes[first:end])
         return self.samples[first, end]
+
+    def scored(self, score: Score, first: int, last: int) -> Sample:
+        """Return the scores of the outcomes from one index up to another."""
+        batch = self.sample(first, last)
+        return Sample(score(batch.values), batch.counts)
+
+    def make_score(self, guesses: Guesses | None, scaled_budget: float, floor: float) -> Score:
+        """Return the score that guesses make, checked."""
+        return checked_score(guesses, scaled_budget, floor)

@@ -40,8 +40,8 @@ from numpy.typing import ArrayLike, NDArray
 from surefoot.errors import InputError
 from surefoot.proof.bounds.betting import LOG_TERM_ERROR, BetRound, Capital, sums_of_logs
 from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
-from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
-from surefoot.proof.bounds.tangent_scores import Guesses, PlainScore, TangentScore, checked_score, implied
+from surefoot.proof.bounds.samples import OrderedOutcomes
+from surefoot.proof.bounds.tangent_scores import Guesses, Score, implied
 
 Floats = NDArray[np.float64]
 
@@ -144,7 +144,7 @@ class CapitalAccount:
         self.refuted = np.empty(0, dtype=bool)
         self._blocks: dict[tuple[int, int], float | None] = {}
         self._guesses: Guesses | None = None
-        self._score: PlainScore | TangentScore | None = None
+        self._score: Score | None = None
 
     def settle_bet(self, bet: Bet, returns: OrderedOutcomes) -> None:
         """Add what a bet has earned on those of its returns that have come.
@@ -168,15 +168,14 @@ class CapitalAccount:
     def _played_round(self, bet: Bet, returns: OrderedOutcomes) -> BetRound:
         if self.claims.size > 0 or not bet.stake > 0:
             raise ValueError("one bet size against all claims must be above 0, and not follow one for each")
-        score = self._score_of(bet)
-        batch = returns.sample(bet.first, min(bet.last, returns.size))
-        scores = Sample(score(batch.values), batch.counts)
+        score = self._score_of(bet, returns)
+        scores = returns.scored(score, bet.first, min(bet.last, returns.size))
         return BetRound(scores, bet.stake, score.lowest, bet.first, bet.cutoff)
 
     def _settle_hedge(self, bet: Bet, returns: OrderedOutcomes) -> None:
         assert bet.hedge is not None
         claims, stakes = bet.hedge
-        score = self._score_of(bet)
+        score = self._score_of(bet, returns)
         if self.capital.rounds or claims.shape != stakes.shape or not np.all(np.diff(claims) >= 0):
             raise ValueError("bet sizes for each claim need ascending claims, and must not follow one against all")
         # (a) no score, however low, may lose more than the capital
@@ -190,9 +189,8 @@ class CapitalAccount:
         self.refuted = self.refuted | (claims <= score.lowest)
         (at,) = stakes.nonzero()
         if at.size > 0:
-            batch = returns.sample(bet.first, bet.last)
             log_capital = self.log_capital.copy()
-            scores = Sample(score(batch.values), batch.counts)
+            scores = returns.scored(score, bet.first, bet.last)
             log_capital[at] += sums_of_logs(scores, stakes[at], claims[at])
             log_capital.setflags(write=False)
             self.log_capital = log_capital
@@ -200,9 +198,9 @@ class CapitalAccount:
             self.refuted = self.refuted | (log_capital >= math.log(1 / self.alpha) * (1 + LOG_TERM_ERROR))
         self._blocks[bet.block] = bet.cutoff
 
-    def _score_of(self, bet: Bet) -> PlainScore | TangentScore:
+    def _score_of(self, bet: Bet, returns: OrderedOutcomes) -> Score:
         if self._score is None or bet.guesses is not self._guesses:
-            self._score = checked_score(bet.guesses, self.scaled_budget, self.floor)
+            self._score = returns.make_score(bet.guesses, self.scaled_budget, self.floor)
             self._guesses = bet.guesses
         return self._score
 
@@ -314,17 +312,23 @@ class Settlement:
         self.bettors: list[Bettor] | None = None
         self._has_opened = False
 
-    def after(self, returns: ArrayLike) -> WorstMeans:
+    def after(self, returns: ArrayLike | OrderedOutcomes) -> WorstMeans:
         """Return the bounds after all returns so far, which begin with those of earlier calls.
+
+        Args:
+            returns: The returns in order, or outcomes that know their own limits.
 
         Raises:
             InputError: If a return is outside of floor and ceiling.
             ValueError: If the strategy spends more than alpha, or a planner makes no fair bet.
         """
-        x = checked_outcomes(returns, self.floor)
-        if self.ceiling is not None and x.max() > self.ceiling:
-            raise InputError(f"no outcome may be above {self.ceiling:g}, got {x.max():g}; give the true ceiling")
-        seen = OrderedOutcomes(x)
+        if isinstance(returns, OrderedOutcomes):
+            seen = returns
+        else:
+            x = checked_outcomes(returns, self.floor)
+            if self.ceiling is not None and x.max() > self.ceiling:
+                raise InputError(f"no outcome may be above {self.ceiling:g}, got {x.max():g}; give the true ceiling")
+            seen = OrderedOutcomes(x)
         if not self._has_opened and seen.size >= self.strategy.n_opening:
             self._open(seen)
         if self.opening is not None:
@@ -389,6 +393,8 @@ class Settlement:
         return WorstMeans(np.array(list(limits)), best, spent, self.floor, self.ceiling, rows)
 
 
-def settle(returns: ArrayLike, strategy: Strategy, *, alpha: float, floor: float, ceiling: float | None) -> WorstMeans:
+def settle(
+    returns: ArrayLike | OrderedOutcomes, strategy: Strategy, *, alpha: float, floor: float, ceiling: float | None
+) -> WorstMeans:
     """Return what the bets of a strategy prove about returns, in their order, at confidence 1 - alpha."""
     return Settlement(strategy, alpha, floor, ceiling).after(returns)

@@ -21,6 +21,7 @@ is convex.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,19 @@ Floats = NDArray[np.float64]
 Guesses = tuple[Floats, Floats]  # points above the floor, ascending, and the guess of P(X >= point) at each
 
 _ROUNDING = 1e-12  # of the range of the score: more than the error of Phi, Phi^-1 and exp in its knots
+
+
+class Score(Protocol):
+    """A score of outcomes, never below ``lowest``, whose mean is at most the worst-case mean."""
+
+    @property
+    def lowest(self) -> float:
+        """No outcome scores less."""
+        ...
+
+    def __call__(self, outcomes: Any, /) -> Floats:
+        """Score outcomes."""
+        ...
 
 
 @dataclass(frozen=True)

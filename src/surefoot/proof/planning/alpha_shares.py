@@ -13,7 +13,7 @@ from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.bounds.tangent_scores import implied
 from surefoot.proof.planning.hedged_bets import expected_limit
-from surefoot.proof.planning.proposals import LARGEST_SCALED_BUDGET, group_values, plug_in_means
+from surefoot.proof.planning.proposals import LARGEST_SCALED_BUDGET, Past, group_values, plug_in_means
 
 Floats = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ _NUDGE = 1.1  # by which they are enlarged to see what that gains
 
 
 def split(
-    past: Sample, scaled_budgets: Floats, alpha: float, floor: float, ceiling: float | None, rounds: float
+    past: Past, scaled_budgets: Floats, alpha: float, floor: float, ceiling: float | None, rounds: float
 ) -> Floats:
     """Split alpha among scaled budgets by what the past predicts: no bound shall lose much more than others.
 
@@ -63,7 +63,7 @@ class ShareSearch:
     """The search for shares: the least factor by which all distances to the plug-in may grow."""
 
     def __init__(
-        self, past: Sample, scaled_budgets: Floats, alpha: float, floor: float, ceiling: float | None, rounds: float
+        self, past: Past, scaled_budgets: Floats, alpha: float, floor: float, ceiling: float | None, rounds: float
     ) -> None:
         self.scaled_budgets = scaled_budgets
         self.alpha = alpha
@@ -86,7 +86,7 @@ class ShareSearch:
         # a bound that comes very close by itself is the one that is missed most
         self.weight[self.alone < 0.04 * left] *= 0.7
 
-    def _expected_limits(self, past: Sample, rounds: float, share: float) -> list[float]:
+    def _expected_limits(self, past: Past, rounds: float, share: float) -> list[float]:
         expected_limit_at = partial(
             expected_limit, past, rounds, expected=rounds + past.size, alpha=share, floor=self.floor
         )

@@ -22,7 +22,7 @@ from surefoot.proof.bounds.tangent_scores import PlainScore
 from surefoot.proof.planning.alpha_shares import better_unsplit
 from surefoot.proof.planning.bettors import edges_for, pilot_size
 from surefoot.proof.planning.hedged_bets import HedgedPlanner, ScoreModel, _Block
-from surefoot.proof.planning.proposals import Proposal
+from surefoot.proof.planning.proposals import Past, Proposal
 
 Floats = NDArray[np.float64]
 
@@ -59,8 +59,9 @@ class CeilingPlanner(HedgedPlanner):
             return False
         return not better_unsplit(past, self.scaled_budgets, self.alpha, self.floor, self.ceiling, left)
 
-    def _plan_block(self, past: Sample, begin: int, account: CapitalAccount) -> _Block:
+    def _plan_block(self, past: Past, begin: int, account: CapitalAccount) -> _Block:
         """Bet on the return itself; expect the ceiling to go on as long as nothing else has come."""
+        assert isinstance(past, Sample)
         proposal = Proposal(PlainScore(self.floor))
         reach = self.ceiling - self.floor
         perfect = bool(past.values[0] == self.ceiling)

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, ndtri
 
-from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
+from surefoot.proof.bounds.samples import OrderedOutcomes
 from surefoot.proof.bounds.settle import Bet, CapitalAccount
 from surefoot.proof.planning import poisson_stakes
-from surefoot.proof.planning.proposals import Proposal, propose_scores
+from surefoot.proof.planning.proposals import Past, Proposal, known_of, propose_scores
 from surefoot.proof.planning.stakes import Aim, Candidates, choose_proposal
 
 Floats = NDArray[np.float64]
@@ -55,7 +55,7 @@ class ScoreModel:
     drop: float
 
     @classmethod
-    def of(cls, proposal: Proposal, past: Sample) -> ScoreModel:
+    def of(cls, proposal: Proposal, past: Past) -> ScoreModel:
         """Return the moments of the past with some doubt."""
         [scores], weights = Candidates.of([proposal], past).with_doubt()
         mean = float(weights @ scores)
@@ -140,7 +140,7 @@ class HedgedPlanner:
         # score and claims are chosen once for a block, bet sizes anew for each of its batches
         if self._begin != begin:
             self._begin = begin
-            self._block = self._plan_block(past.sample(), begin, account)
+            self._block = self._plan_block(known_of(past), begin, account)
         if self._block is None or self._claims is None:
             # nothing is worth a bet: the whole block is left out
             while self._next < len(self._batches) and self._batches[self._next][0] < end:
@@ -158,7 +158,7 @@ class HedgedPlanner:
             cutoff=self._block.proposal.cutoff,
         )
 
-    def _plan_block(self, past: Sample, begin: int, account: CapitalAccount) -> _Block | None:
+    def _plan_block(self, past: Past, begin: int, account: CapitalAccount) -> _Block | None:
         """Choose the score of a block, and the claims when little is known and once more when enough is."""
         proposals = propose_scores(past, self.total, scaled_budget=account.scaled_budget, floor=account.floor)
         # a score for the bound after all outcomes that are bet on, to which the block contributes, not for a bound from
@@ -251,7 +251,7 @@ def _split_batches(edges: Sequence[int]) -> Iterator[tuple[int, int, tuple[int, 
 
 
 def expected_limit(
-    past: Sample, rounds: float, *, expected: float, alpha: float, scaled_budget: float, floor: float
+    past: Past, rounds: float, *, expected: float, alpha: float, scaled_budget: float, floor: float
 ) -> float:
     """Return the bound that ``rounds`` more outcomes like the past ones would probably give: an estimate.
 

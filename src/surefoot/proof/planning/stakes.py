@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.proof.bounds.betting import INSIDE_FACTOR, BetRound, Capital
-from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.planning.proposals import Proposal, group_values
+from surefoot.proof.bounds.step_scores import RewardRuns
+from surefoot.proof.planning.proposals import MOST_GROUPS, Past, Proposal, group_starts, group_values
 
 Floats = NDArray[np.float64]
 
@@ -50,12 +50,25 @@ class Candidates:
     counts: Floats
 
     @classmethod
-    def of(cls, proposals: Sequence[Proposal], past: Sample) -> Candidates:
+    def of(cls, proposals: Sequence[Proposal], past: Past) -> Candidates:
         """Return what the scores make of the past, roughly."""
+        if isinstance(past, RewardRuns):
+            return cls._of_episodes(proposals, past)
         rough = group_values(past)
         scores = np.array([proposal.score(rough.values) for proposal in proposals])
         lowest = np.array([proposal.score.lowest for proposal in proposals])
         return cls(scores, lowest, rough.counts)
+
+    @classmethod
+    def _of_episodes(cls, proposals: Sequence[Proposal], past: RewardRuns) -> Candidates:
+        """Return the same of episodes, those with about the same score taken together."""
+        scores = np.array([proposal.score(past) for proposal in proposals])
+        lowest = np.array([proposal.score.lowest for proposal in proposals])
+        order = np.argsort(scores[len(scores) // 2])
+        counts = np.ones(past.size)
+        starts = np.arange(past.size) if past.size <= MOST_GROUPS else group_starts(counts)
+        sizes = np.add.reduceat(counts, starts)
+        return cls(np.add.reduceat(scores[:, order], starts, axis=1) / sizes, lowest, sizes)
 
     def with_doubt(self) -> tuple[Floats, Floats]:
         """Return scores, the lowest of each row among them, and weights that sum to 1."""
@@ -64,7 +77,7 @@ class Candidates:
 
 
 def choose_proposal(
-    proposals: Sequence[Proposal], past: Sample, aim: Aim, capital: Capital | None = None
+    proposals: Sequence[Proposal], past: Past, aim: Aim, capital: Capital | None = None
 ) -> tuple[Proposal | None, StakeChoice]:
     """Choose score and bet size from the past; no score if none is worth a bet."""
     if not proposals:

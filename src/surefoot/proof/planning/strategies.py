@@ -2,12 +2,14 @@
 
 - ``worst_means``: lower bounds at some scaled budgets (B / sigma) simultaneously
 - ``both_sides``: the same from below and, with a ceiling, from above
+- ``bound_step_means``: both sides where every step has a budget of its own
 - ``Bets``: lower bounds that may be asked for again and again while returns come in
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,10 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from surefoot.errors import InputError
 from surefoot.proof.bounds.samples import OrderedOutcomes
 from surefoot.proof.bounds.settle import AlphaShare, Planner, Settlement, WorstMeans, settle
+from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns
 from surefoot.proof.planning.alpha_shares import split
 from surefoot.proof.planning.bettors import HORIZON, anytime_bettors, bettor_for_claim, doubling_edges, edges_for
 from surefoot.proof.planning.ceiling_bets import CeilingPlanner, n_opening
 from surefoot.proof.planning.hedged_bets import HedgedPlanner
+from surefoot.proof.planning.proposals import known_of
 
 Floats = NDArray[np.float64]
 
@@ -53,7 +57,7 @@ class FixedNumberStrategy:
     def split_alpha(self, past: OrderedOutcomes) -> list[AlphaShare]:
         """Return one bettor for each scaled budget that is worth one, by what the past lets one expect."""
         left = self.n - past.size
-        shares = split(past.sample(), self.scaled_budgets, self.alpha, self.floor, self.ceiling, left)
+        shares = split(known_of(past), self.scaled_budgets, self.alpha, self.floor, self.ceiling, left)
         # where opening bets went on for some time, the edges that are left
         edges = [edge for edge in edges_for(self.n) if edge >= past.size]
         bettors = []
@@ -97,7 +101,7 @@ class AnytimeStrategy:
         if self.claim is not None:
             bettors.append(bettor_for_claim(*self.claim, self.alpha * CLAIM_SHARE))
             alpha = self.alpha * (1 - CLAIM_SHARE)
-        shares = split(past.sample(), self.scaled_budgets, alpha, self.floor, self.ceiling, _TYPICAL)
+        shares = split(known_of(past), self.scaled_budgets, alpha, self.floor, self.ceiling, _TYPICAL)
         for scaled, share in zip(self.scaled_budgets.tolist(), shares.tolist(), strict=True):
             if share > 0:
                 bettors += anytime_bettors(scaled, share)
@@ -158,6 +162,30 @@ def both_sides(
     if ceiling is None:
         return BoundedMeans(lower, None)
     return BoundedMeans(lower, worst_means(-x, scaled_budgets, alpha, -ceiling, -floor, anytime=anytime))
+
+
+def bound_step_means(rewards: RewardRuns, scaled_budgets: ArrayLike, alpha: float) -> BoundedMeans:
+    """Return lower and upper bounds under a budget for every step (T4), either side at confidence 1 - alpha.
+
+    Args:
+        rewards: Of episodes whose number was fixed in advance, in the order in which they were run.
+        scaled_budgets: What the budgets of all steps add up to, in units of sigma.
+        alpha: Error probability.
+    """
+    sides = []
+    for side in (rewards, rewards.mirrored()):
+        # without a ceiling: its opening bets are on returns, and these are bets on rewards
+        strategy = FixedNumberStrategy(scaled_budgets, alpha, side.floor, None, side.size)
+        sides.append(settle(OrderedRewards(side), strategy, alpha=alpha, floor=side.floor, ceiling=side.ceiling))
+    return BoundedMeans(*sides)
+
+
+def bets_as_json(means: BoundedMeans) -> dict[str, Any]:
+    """Return what was bet, in units of the scaled budget; the upper side bet on minus the return."""
+    made = {"lower": list(map(dict, means.lower.bets))}
+    if means.mirror is not None:
+        made["upper"] = list(map(dict, means.mirror.bets))
+    return made
 
 
 class Bets(Settlement):

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +120,12 @@ def _is_bet(row: Any) -> bool:
 
 
 def settled(
-    returns: Floats, claim: Claim, ends: tuple[float, float | None], bettors: Sequence[PlannedBettor], rows: list[Any]
+    returns: Floats,
+    claim: Claim,
+    ends: tuple[float, float | None],
+    bettors: Sequence[PlannedBettor],
+    rows: list[Any],
+    open_account: Callable[[PlannedBettor], Account] | None = None,
 ) -> tuple[Side, list[str]]:
     """Return what planned bets have proved about one side of a claim, and where the recorded bets are others.
 
@@ -130,6 +135,7 @@ def settled(
         ends: Floor and ceiling of these returns.
         bettors: Who was to bet what; first of all, if alpha was not split at once, who bet before.
         rows: The bets that the certificate has recorded.
+        open_account: Opens the account of a bettor, if it is no account of bets on returns.
     """
     floor, ceiling = ends
     asked = claim.scaled_budgets
@@ -138,7 +144,7 @@ def settled(
     least = np.full(len(asked), floor)
     before_split: Account | None = None
     for bettor in bettors:
-        account = Account(returns, floor, bettor)
+        account = Account(returns, floor, bettor) if open_account is None else open_account(bettor)
         if before_split is not None:
             account.inherit(before_split, ceiling)
         for bet in bettor.bets:
@@ -291,8 +297,9 @@ class Account:
             _, stakes = bet.hedge
         # Each return is bet on once, and never with a bet size below 0.
         is_own = self.settled <= bet.first < bet.last <= self.returns.size
-        if not is_own or not np.all(stakes >= 0):
-            return False
+        return is_own and bool(np.all(stakes >= 0)) and self._has_valid_guesses(bet)
+
+    def _has_valid_guesses(self, bet: PlannedBet) -> bool:
         if bet.guesses is None:
             # The return is its own score: only without an attack is its mean the worst-case mean.
             return self.radius == 0

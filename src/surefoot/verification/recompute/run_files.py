@@ -155,33 +155,18 @@ def _is_processor(found: Any) -> bool:
 
 
 def check_sums(raw: Raw) -> list[str]:
-    """Return what is wrong with sums of rewards of the right shape: only running episodes have one, and they add up."""
-    gains = raw.arrays.get("reward_sums")
-    if gains is None:
+    """Return whether rewards of valid runs fail to add up to the returns of their episodes."""
+    values = raw.arrays.get("reward_values")
+    if values is None:
         return []
-    lengths = raw.arrays.get("lengths")
-    if lengths is None:
-        return ["there are sums of rewards, but no lengths to check them with"]
     low, high = raw.setup["reward_range"]
     if not (is_number(low) and is_number(high) and low <= 0 <= high):
         return [f"rewards from {low!r:.60} to {high!r:.60} are no range that contains 0"]
-    size = raw.setup["block_size"]
-    starts = range(0, raw.returns.size, size)
-    # How many episodes of each block were still running at each step: only they have a reward there.
-    running = np.array([n_longer(lengths[first : first + size], gains.shape[1]) for first in starts])
-    total = np.array([raw.returns[first : first + size].sum() for first in starts])
-    slack = 1e-9 * (high - low) * size
-    wrong = []
-    if not np.all((gains >= low * running - slack) & (gains <= high * running + slack)):
-        wrong.append("a sum of rewards is outside of what the rewards of so many episodes sum to")
+    repeats = raw.arrays["reward_repeats"]
+    lengths = raw.arrays["lengths"]
+    whose = np.searchsorted(np.cumsum(lengths), np.cumsum(repeats))
+    total = np.bincount(whose, values * repeats, lengths.size)
     # In units of a reward: what is added up is about as large.
-    near = np.abs(gains.sum(axis=1) - total) <= 1e-9 * (np.abs(total) + (high - low) * size)
-    if not near.all():
-        wrong.append("the rewards of a block's steps do not add up to its returns")
-    return wrong
-
-
-def n_longer(lengths: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
-    """Return how many episodes are longer than 0, 1, ..., limit - 1 steps."""
-    ended = np.bincount(lengths, minlength=limit + 1)[: limit + 1]
-    return np.asarray(lengths.size - np.cumsum(ended)[:limit])
+    if not np.all(np.abs(total - raw.returns) <= 1e-9 * (np.abs(raw.returns) + (high - low) * lengths)):
+        return ["the rewards of an episode's steps do not add up to its return"]
+    return []

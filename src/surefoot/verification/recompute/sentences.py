@@ -15,7 +15,7 @@ _ATTACKS = {
     "certificate.json": "whose perturbations of the observations of one episode have a total l2 norm of at most "
     "budgets[i]",
     "shared.json": "whose squared perturbations of the observations of {shared} sum to at most the square of "
-    "budgets[i] in expectation",
+    "budgets[i]",
     "per-step.json": "whose perturbation of each single observation has an l2 norm of at most budgets[i]",
 }
 
@@ -30,6 +30,8 @@ def write_sentence(name: str, certificate: Mapping[str, Any]) -> str:
     n_shared = certificate.get("n_shared_episodes")
     shared = "an episode" if n_shared == 1 else f"{n_shared} episodes together"
     attack = _ATTACKS[name].format(shared=shared)
+    if name == "shared.json" and certificate.get("certain") is not True:
+        attack += " in expectation"
     what = "return"
     if certificate.get("gamma") is not None:
         what = f"discounted return (gamma {_format_number(certificate['gamma'])})"
