@@ -232,7 +232,7 @@ def test_json_is_strict_and_complete() -> None:
     episodes = Episodes.from_returns([1.0, 2.0, 3.0], sigma=0.2, floor=0, ceiling=3, **facts)
     content = strict_json(certify(episodes, [0, 0.1], method="band"))
     assert content.items() >= facts.items()
-    assert content["schema"] == 2
+    assert content["schema"] == 1
     assert (content["sigma"], content["floor"], content["ceiling"]) == (0.2, 0, 3)
     assert (content["confidence"], content["n_episodes"], content["method"]) == (0.95, 3, "band")
     assert content["joint_confidence"] == pytest.approx(0.9)

@@ -78,7 +78,7 @@ def test_its_file_is_strict_json_and_its_bounds_are_read_only():
         "shared",
         7,
         200,
-        2,
+        1,
     )
     assert content["lower"] == made.lower.tolist()
     with pytest.raises(ValueError, match="read-only"):

@@ -223,7 +223,7 @@ class EveryStep:
 
 
 def gates(draw=None, pay=pay_first_choice, steps=STEPS, **more):
-    facts = {"ceiling": float(steps), "max_steps": steps, "method": "band", "reward_range": (0.0, 1.0), **more}
+    facts = {"ceiling": float(steps), "max_steps": steps, "reward_range": (0.0, 1.0), **more}
     return toy_task(draw or fixed(steps), pay, **facts)
 
 
