@@ -310,7 +310,7 @@ def promising(*given):
 
 
 PLANTED = {
-    "a sign": (Capital, "max_steps", lambda self, alpha: limit(self, 1 / alpha)),
+    "a sign": (Capital, "limit", lambda self, alpha: limit(self, 1 / alpha)),
     "a sign against single claims": (settle, "sums_of_logs", lambda *arguments: -logs(*arguments)),
     "a block left out": (Capital, "with_round", without_losses),
     "a score that promises more": (tangent_scores, "tangent_scores", promising),
@@ -354,7 +354,7 @@ def test_shares_of_one_alpha():
 
 
 WINS = np.ones(40)
-FAIR = {"first": 0, "last": 40, "block_size": (0, 40), "cutoff": 0.1, "stake": 0.5}
+FAIR = {"first": 0, "last": 40, "block": (0, 40), "cutoff": 0.1, "stake": 0.5}
 SCORED = {**FAIR, "guesses": (np.array([0.5, 1.0]), np.array([0.9, 0.8]))}
 EACH = (np.array([0.1, 0.2]), np.array([0.5, 0.5]))
 UNFAIR = {

@@ -74,6 +74,9 @@ def check_shared_bounds(raw: Raw) -> list[str]:
     n_shared = certificate.get("n_shared_episodes")
     if certificate.get("kind") != "shared" or not is_count(n_shared):
         raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, shared by {n_shared!r}: not computed here")
+    least, most = extremes(raw.returns)
+    if least < claim.floor or (claim.ceiling is not None and most > claim.ceiling):
+        raise CannotRecomputeError(f"returns from {least:g} to {most:g} are not between floor and ceiling")
     if certificate.get("certain") is True:
         return _check_sum_bounds(raw, claim, n_shared)
     if claim.method not in SHARED_METHODS:
@@ -229,6 +232,8 @@ def read_claim(certificate: dict[str, Any]) -> Claim:
     step: Any = certificate.get("threshold_spacing")
     if not (ceiling is None or is_number(ceiling)) or not (step is None or is_number(step)):
         raise CannotRecomputeError(f"ceiling is {ceiling!r} and threshold_spacing {step!r}, expected numbers or null")
+    if ceiling is not None and not ceiling > floor:
+        raise CannotRecomputeError(f"the ceiling {ceiling!r} is not above the floor {floor!r}")
     method = str(certificate.get("method"))
     # As a share of the range: a count of thresholds with a tiny spacing would overflow.
     finest = 0.0 if ceiling is None else (ceiling - floor) / MOST_THRESHOLDS
