@@ -2,9 +2,11 @@
 
 import os
 import pickle
+import sys
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -22,6 +24,7 @@ from surefoot.play.envs.vector import OneRow, Simulators, Vector
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import SIMULATOR_SEEDS, block_seeds, simulator_seed
+from surefoot.play.workers import can_fork
 
 CPU = torch.device("cpu")
 
@@ -88,19 +91,36 @@ def test_all_autoreset_modes_and_kinds_of_arrays_give_the_same_episodes():
     assert expected.returns.max() < 70  # what a restarted row is paid is not counted
 
 
-@pytest.mark.parametrize("faulty", ["waits", "steps"])
-def test_rows_that_do_not_wait_are_noticed(monkeypatch, faulty):
-    """The planted twins of the test above: a restarted row is paid, or a row that must not be stepped is."""
-    if faulty == "waits":
-        monkeypatch.setattr(torch.Tensor, "masked_fill", lambda reward, *_: reward)
-        batch = Vector(Simulators(vector_toys.Walk), 16, np.random.SeedSequence(0), CPU, max_steps=30)
-        batch.reset()
-        paid = [batch.step(torch.full((16,), 2))[1].max() for _ in range(30)]
-        assert max(paid) > 70
-    else:
-        monkeypatch.setattr(Vector, "_restart_at_once", lambda *_: None)
-        with pytest.raises(InputError, match="a row that is over was stepped"):
-            record(partial(vector_toys.Walk, autoreset="DISABLED"))
+def test_rows_that_are_over_wait():
+    """They show what they showed last and are paid nothing, while the simulator runs their next episodes."""
+    batch = Vector(Simulators(vector_toys.Walk), 16, np.random.SeedSequence(0), CPU, max_steps=31)
+    before = batch.reset()
+    waited = torch.zeros(16, dtype=torch.bool)
+    for _ in range(30):
+        observation, reward, over = batch.step(torch.full((16,), 2))
+        assert torch.equal(observation[over], before[over])
+        assert torch.all(reward[waited] == 0)
+        assert torch.all(over >= waited)
+        before = observation
+        waited = over
+    assert waited.all()
+
+
+def test_a_row_that_must_not_be_stepped_is_noticed(monkeypatch):
+    """The planted twin of DISABLED."""
+    monkeypatch.setattr(Vector, "_restart_at_once", lambda *_: None)
+    with pytest.raises(InputError, match="a row that is over was stepped"):
+        record(partial(vector_toys.Walk, autoreset="DISABLED"))
+
+
+def test_processes_are_not_forked_once_jax_computes(monkeypatch):
+    computes = [False]
+    bridge = SimpleNamespace(backends_are_initialized=lambda: computes[0])
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+    before = can_fork()
+    computes[0] = True
+    assert before == (sys.platform == "linux")
+    assert not can_fork()
 
 
 def test_workers_blocks_and_attackers_change_no_episode():
