@@ -55,10 +55,10 @@ def test_other_setups_are_passed_over():
 def test_noise_per_feature_is_another_setup_even_if_the_least_sigma_agrees():
     plain, dead = certificate_of(np.ones(10_000)), np.zeros(2_000)
     features = certificate_of(np.ones(10_000), sigma=(0.2, 0.3))
-    assert inconsistencies(plain, [attacked_record(dead, 0.1, features=[0.2, 0.3])]) == []
+    assert inconsistencies(plain, [attacked_record(dead, 0.1, sigma_per_feature=[0.2, 0.3])]) == []
     assert inconsistencies(features, [attacked_record(dead, 0.1)]) == []
-    assert inconsistencies(features, [attacked_record(dead, 0.1, features=[0.2, 0.4])]) == []
-    assert len(inconsistencies(features, [attacked_record(dead, 0.1, features=[0.2, 0.3])])) == 1
+    assert inconsistencies(features, [attacked_record(dead, 0.1, sigma_per_feature=[0.2, 0.4])]) == []
+    assert len(inconsistencies(features, [attacked_record(dead, 0.1, sigma_per_feature=[0.2, 0.3])])) == 1
 
 
 @pytest.mark.parametrize("budgets", [(0.1, 0.3), (0.1, 0.3, 0.6)])

@@ -126,5 +126,5 @@ def test_episodes_under_an_attack_by_name():
 def test_rewards_of_each_step_are_kept_where_asked_for():
     episodes = surefoot.rollout("cartpole-1", AGENT, sigma=0.2, n_episodes=20, per_step=True)
     assert surefoot.certify_per_step(episodes, [0.0]).lower[0] > 0
-    with pytest.raises(InputError, match="reward_range"):
+    with pytest.raises(InputError, match="rewards of each step"):
         surefoot.certify_per_step(surefoot.rollout("cartpole-1", AGENT, sigma=0.2, n_episodes=20), [0.0])
