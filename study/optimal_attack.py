@@ -99,7 +99,7 @@ def ledge_plan(n_episodes: int, seed: int = 0) -> Plan:
         scoring=Scoring(max_steps=STEPS, floor=0.0, ceiling=float(STEPS), stated=()),
         backend=Backend(batch=lambda n_envs, _, device: Ledge(n_envs, device), open=_refuse_opening),
         blocks=Blocks(n_envs=4_096, episodes_per_env=1),
-        paper=PaperSetup(method="band", sigma=SIGMA),
+        paper=PaperSetup(sigma=SIGMA),
     )
     policy = Policy(TowardsMiddle(), spaces, name="towards-the-middle", sha256="ledge")
     return Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=n_episodes, seed=seed)

@@ -14,6 +14,7 @@ import surefoot
 from surefoot.agents.policies import Policy
 from surefoot.attacks.learned import ATTACKER_SCHEMA, LearnedAttacker, load_attacker, spend
 from surefoot.attacks.learning import AttackerTraining, AttackLearner, Recorder, run_recorded, train_attacker
+from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.files import read_npz, write_npz
 from surefoot.noise import Noise
@@ -182,6 +183,21 @@ def test_a_run_directory_keeps_the_attacker_and_another_run_takes_it(tmp_path):
     assert other.summary["method"] == "learned"
 
 
+def test_the_command_trains_for_the_minutes_given_and_takes_a_file(tmp_path, monkeypatch, capsys):
+    given = []
+    monkeypatch.setattr("surefoot.api.attack.AttackerTraining", lambda minutes: given.append(minutes) or SHORT)
+    call = ["attack", "cartpole-1", "--sigma", "0.2", "--budgets", "0.5", "--episodes", "4", "--json", "--out"]
+    assert main([*call, str(tmp_path / "a"), "--method", "learned", "--minutes", "0.5"]) == 0
+    assert given == [0.5]
+    capsys.readouterr()
+    file = str(tmp_path / "a" / "attacker.npz")
+    assert main([*call, str(tmp_path / "b"), "--attacker", file]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "learned"
+    assert given == [0.5]
+    assert main([*call, str(tmp_path / "c"), "--method", "learned", "--blocks", "1/2"]) == 2
+    assert "shares of one run need one attacker" in capsys.readouterr().err
+
+
 def test_the_strongest_attack_is_chosen_on_other_episodes_than_it_is_measured_on(tmp_path):
     """Every method that fits is tried; the lowest at each budget is measured; a second run chooses nothing."""
     options = {"sigma": 0.2, "method": "strongest", "minutes": 0.05, "n_episodes": 8, "noise_samples": 2}
@@ -200,7 +216,7 @@ def test_the_strongest_attack_is_chosen_on_other_episodes_than_it_is_measured_on
 def test_a_battery_tries_what_there_is_time_for(monkeypatch):
     """The first method that fits at every budget in any case; with more time, all that fit the agent."""
     monkeypatch.setattr("surefoot.runs.strongest.BATTERY", ("paper", "random", "structured"))
-    base = plan_of(policy=replace(balancer(5), differentiable=False))
+    base = plan_of(policy=replace(balancer(5), differentiable=False), sigma=1.5)
     grid = AttackGrid(base=base, budgets=(0.2, 0.4), method="strongest")
     hurried = choose_strongest(grid, seconds=0.0).trials
     assert [(trial.budget, trial.method) for trial in hurried] == [(0.2, "random"), (0.4, "random")]

@@ -419,6 +419,8 @@ ELSEWHERE = {
     "--units",  # above
     "--certificate",  # runs/test_attacked_run.py
     "--lambda",  # above
+    "--minutes",  # attacks/test_learned.py
+    "--attacker",
     "--ray",  # above
     "--cores",  # test_cli.py: what is said of the time
     "--all-sigmas",
