@@ -271,10 +271,10 @@ def test_nobody_is_advised_to_unpickle(tmp_path):
 @pytest.mark.parametrize(
     ("method", "lambdas", "advice"),
     [
-        ("paper", [0.5], "try method='adaptive', lambda 0, or larger budgets."),
-        ("paper", [0.0, 0.5], "try method='adaptive', or larger budgets."),
-        ("adaptive", [0.0], "try larger budgets."),
-        ("random", [None], "try method='adaptive', or larger budgets."),
+        ("paper", [0.5], "try method='strongest', lambda 0, or larger budgets."),
+        ("paper", [0.0, 0.5], "try method='strongest', or larger budgets."),
+        ("learned", [None], "try larger budgets."),
+        ("random", [None], "try method='strongest', or larger budgets."),
     ],
 )
 def test_an_attack_without_effect_is_shown_what_was_not_tried(method, lambdas, advice):

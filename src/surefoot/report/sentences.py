@@ -271,8 +271,8 @@ def attack_notes(attack: Mapping[str, Any]) -> list[str]:
     is_flat = len(budgets) > 1 and attack["curve"][last] >= attack["curve"][first] - two_errors
     if is_flat or (attack["did_not_attack"] and all(idle)):
         untried = []
-        if attack["method"] != "adaptive":
-            untried.append("method='adaptive'")
+        if attack["method"] not in ("learned", "strongest"):
+            untried.append("method='strongest'")
         if not {0.0, None} & set(attack["lambdas"]):
             untried.append("lambda 0")
         untried.append("or larger budgets" if untried else "larger budgets")
