@@ -14,6 +14,8 @@ from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.play.environments import make_task
 from surefoot.play.envs.source import Source
+from surefoot.verification import play_again
+from surefoot.verification.play_again import CannotRerunError, RerunOptions
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE
 
 torch.set_num_threads(1)
@@ -131,3 +133,26 @@ def test_what_is_no_regular_file_is_rejected_before_anything_is_opened(here, kin
         place.symlink_to("nowhere")
     with pytest.raises(InputError, match=r"'model' in the arguments of the environment is a directory, or no regular"):
         make_task("CartPole-v1", floor=0, env_kwargs={"file": "model"})
+
+
+class Reached(BaseException):
+    """The environment would be made."""
+
+
+@pytest.mark.parametrize("value", ["a", ["a"], {"a": "b"}, [1], {}, None, True, 1, 0.5])
+def test_only_plain_numbers_need_not_be_repeated(value, monkeypatch):
+    """A text may name a file, and so may one in a list: FrozenLake's map is such a list."""
+
+    def make(**_):
+        raise Reached
+
+    monkeypatch.setattr(play_again, "Source", make)
+    setup = {"environment": "FrozenLake-v1", "env_kwargs": {"desc": value}, "max_steps": 20}
+    with pytest.raises(Reached):
+        play_again._environment_task(setup, RerunOptions(env_kwargs={"desc": value}))
+    if value is None or isinstance(value, int | float):
+        with pytest.raises(Reached):
+            play_again._environment_task(setup, RerunOptions())
+        return
+    with pytest.raises(CannotRerunError, match="the arguments of the environment 'FrozenLake-v1' may name files"):
+        play_again._environment_task(setup, RerunOptions())

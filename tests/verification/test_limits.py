@@ -21,7 +21,9 @@ from surefoot.proof.step_budget import StepBudget
 from surefoot.report.exports import as_latex, as_markdown
 from surefoot.runs.certified import certified_run
 from surefoot.runs.read import read_run
-from surefoot.verification.limits import Proved, proved_limits
+from surefoot.verification.limits import Proved, check_limits, proved_limits
+from surefoot.verification.recompute.run_files import Raw
+from surefoot.verification.verdict import Verdict
 from surefoot.verification.verify import verify
 
 AGENT, CHECK = "cartpole-1-s0.4", "floor and ceiling"
@@ -339,3 +341,21 @@ def test_the_report_takes_the_baseline_of_a_task_from_the_task(tmp_path):
     assert read_run(tmp_path / "own").baseline is None  # it was measured without a discount
     forge(tmp_path / "own", task="another")
     assert read_run(tmp_path / "own").baseline.mean == notes["baseline"]["mean"]
+
+
+@pytest.mark.parametrize("said", [["floor"], []])
+def test_every_certificate_of_a_directory_names_what_the_user_stated(said):
+    """Also the second one: a sentence without its assumption would be read as proved."""
+    setup = {"floor": -5.0, "ceiling": None}
+    stated = {"stated_by_user": ["floor"]}
+    arrays = {"returns": np.zeros(3)}
+    first = Raw("certificate.json", stated, setup, arrays, None, None)
+    second = Raw("shared.json", {"stated_by_user": said}, setup, arrays, None, None)
+    verdict = Verdict(run="")
+    check_limits([first, second], verdict)
+    (check,) = verdict.checks
+    if said:
+        assert check.result == "passed"
+        return
+    expected = "nothing proves the floor -5.0, and shared.json does not say that the user stated it"
+    assert (check.result, check.detail) == ("failed", expected)

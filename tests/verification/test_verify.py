@@ -131,6 +131,14 @@ def test_a_sample_says_what_it_would_have_missed(honest):
     assert len(chosen) == 2  # 63 random bits
 
 
+def test_a_forgery_of_two_blocks_is_missed_less_often_than_one_of_one(honest, monkeypatch):
+    monkeypatch.setattr("surefoot.verification.rerun.least_forgery", lambda *_: 2)
+    verdict = verify(honest, blocks=1, fresh=64)
+    assert (verdict.miss_one, verdict.miss_least, verdict.forged_blocks) == (0.75, 0.5, 2)
+    assert "needs at least 2 of the 4 blocks, and would have been missed with probability 0.5 " in verdict.trust
+    assert verdict.to_json()["miss_least_forgery"] == 0.5
+
+
 def test_every_block_may_be_among_those_played_again(honest, monkeypatch):
     """Otherwise a forger of the others is never caught, whatever probability the verdict states."""
     monkeypatch.setattr("surefoot.verification.rerun.rerun_blocks", lambda *_: [])
