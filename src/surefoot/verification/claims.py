@@ -17,7 +17,7 @@ from surefoot.verification.recompute.sentences import write_sentence
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, Verdict
 
 # Fields of certificates that the setup has too.
-_COPIED = ("sigma", "sigma_per_feature", "floor", "ceiling", "gamma", "max_steps")
+_COPIED: tuple[str, ...] = ("sigma", "sigma_per_feature", "floor", "ceiling", "gamma", "max_steps")
 _COPIED += ("task", "agent", "agent_sha256", "seed", "stochastic")
 _NEEDED = {"schema", "confidence", "n_episodes", "method", "record_sha256", "budgets", "lower", "upper", "statement"}
 _NEEDED |= {"task", "agent", "agent_sha256", "seed", "sigma", "floor", "ceiling", "estimate", "estimate_sem"}
