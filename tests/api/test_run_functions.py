@@ -8,6 +8,7 @@ import pytest
 
 import surefoot
 from surefoot.api.query import Requirement, stopping_rule, threat_of
+from surefoot.api.returns import certify_returns
 from surefoot.api.setup import as_processes, keep_on_interrupt
 from surefoot.cli import main as cli
 from surefoot.cli.main import build_parser
@@ -125,3 +126,16 @@ def test_arguments_are_told_as_options(raised, printed):
     if raised.startswith("give environment"):
         parser = build_parser().parse_args(["verify", "run"]).parser
     assert in_options(raised, parser) == printed
+
+
+def test_returns_are_not_written_next_to_the_episodes_of_a_run():
+    """Also of one that was interrupted, which has no certificate yet; other returns may replace returns."""
+    episodes = surefoot.Episodes.from_returns([9.0, 10.0] * 50, sigma=0.1, floor=0, ceiling=10)
+    query = surefoot.Query(budgets=(0.0, 0.1), method="band")
+    for _ in range(2):
+        certify_returns(episodes, query, out=Path("returns"))
+    Path("run").mkdir()
+    Path("run/setup.json").write_text("{}")
+    with pytest.raises(InputError, match="run holds a run with its own certificate; choose another out="):
+        certify_returns(episodes, query, out=Path("run"))
+    assert [path.name for path in Path("run").iterdir()] == ["setup.json"]
