@@ -225,3 +225,19 @@ def test_statistics_of_the_model_itself_not_of_another_in_the_folder(tmp_path):
         homes[name] = mean
     for name, mean in homes.items():
         assert as_policy(tmp_path / f"{name}.zip").network.statistics.mean.tolist() == [mean] * 20
+
+
+@pytest.mark.parametrize(
+    ("parts", "accepted"),
+    [((("near", 1), ("far", 1)), True), ((("far", 1), ("near", 1)), False), ((("near", 2),), False), (None, True)],
+)
+def test_statistics_of_parts_go_with_the_same_parts_in_the_same_order(parts, accepted):
+    """In another order the means of one part would be subtracted from another."""
+    spaces = Spaces(shape=(2,), n_actions=2, parts=(("near", 1), ("far", 1)))
+    policy = Policy(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2)), spaces)
+    own = Statistics(mean=np.zeros(2), var=np.ones(2), epsilon=EPSILON, clip=CLIP, parts=parts)
+    if accepted:
+        assert normalized(policy, own).network.statistics.parts == parts
+        return
+    with pytest.raises(InputError, match="expected the same in the same order"):
+        normalized(policy, own)
