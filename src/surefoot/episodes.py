@@ -380,7 +380,7 @@ def _expected_shapes(arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any
 
 def _check_rewards(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any]) -> None:
     """Reject rewards that are not those of the episodes: outside of their range, or of other lengths."""
-    reward_range = setup.get("reward_range")
+    reward_range: Any = setup.get("reward_range")
     is_known = isinstance(reward_range, list) and len(reward_range) == 2 and is_count(setup.get("max_steps"))
     if not is_known or "lengths" not in arrays:
         raise InputError(f"{path} has rewards, which need lengths, and max_steps and reward_range in the setup")

@@ -133,7 +133,7 @@ def recompute_means(
         strategy = AnytimeStrategy(scaled_budgets, alpha, *ends)
     else:
         strategy = FixedNumberStrategy(scaled_budgets, alpha, *ends, outcomes.size)
-    rerun = _Rerun(strategy, outcomes, [], alpha)
+    rerun = _Rerun(strategy, OrderedOutcomes(outcomes), [], alpha)
     Settlement(rerun, alpha, *ends).after(outcomes)
     rows = []
     for bettor in rerun.bettors:

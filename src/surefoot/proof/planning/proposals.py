@@ -55,17 +55,17 @@ def propose_scores(past: Past, expected: float | None, *, scaled_budget: float, 
     # the fewer outcomes there will be, the less can be proved of thresholds that are rarely missed
     total = 2 * past.size if expected is None else expected
     cutoffs = [min(0.5, float(many) / total) for many in _CUTOFFS]
-    scores: Sequence[Score]
+    scores: list[Score]
     if isinstance(past, RewardRuns):
         if scaled_budget == 0:
             # the score of all guesses is the return
             cutoffs = cutoffs[:1]
         points = np.arange(1.0, past.n_steps + 1)
         survival = guess_step_means(past, cutoffs)
-        scores = step_scores(survival, scaled_budget, past.n_steps, past.low, past.high)
+        scores = [*step_scores(survival, scaled_budget, past.n_steps, past.low, past.high)]
     else:
         points, survival = guess_survival(past, cutoffs, floor)
-        scores = tangent_scores(points, survival, scaled_budget, floor)
+        scores = [*tangent_scores(points, survival, scaled_budget, floor)]
     proposals = []
     for score, guess, cutoff in zip(scores, survival, cutoffs, strict=True):
         proposals.append(Proposal(score, (points, guess), cutoff))
