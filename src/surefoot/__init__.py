@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 
 # Where each public name is defined. Type checkers do not run this module; they read the imports below.
 _PUBLIC = {
+    "ActuatorNoise": "surefoot.play.envs.actuator.ActuatorNoise",
     "AttackCurve": "surefoot.api.attack.AttackCurve",
     "Bounds": "surefoot.proof.certificate.Bounds",
     "Certificate": "surefoot.proof.certificate.Certificate",
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from surefoot.episodes import Episodes as Episodes
     from surefoot.errors import InputError as InputError
     from surefoot.play.environments import make_task as make_task
+    from surefoot.play.envs.actuator import ActuatorNoise as ActuatorNoise
     from surefoot.play.envs.noisy import NoisyObservation as NoisyObservation
     from surefoot.play.task import Task as Task
     from surefoot.play.tasks import get_task as get_task

@@ -88,7 +88,8 @@ class Episodes:
     Attributes:
         returns: Return of each episode, in the order that was fixed in advance.
         sigma: Standard deviation of the noise, in the units of the observations; where it differs from feature to
-            feature, the smallest, and ``metadata["sigma_per_feature"]`` lists all.
+            feature, the smallest, and ``metadata["sigma_per_feature"]`` lists all. That of noise on actions is
+            ``metadata["action_sigma"]``.
         floor: Lowest return that the rules allow, known before running.
         ceiling: Highest return that the rules allow, known before running, or None.
         lengths: Steps of each episode, or None if unknown.
@@ -122,10 +123,11 @@ class Episodes:
         floor: float,
         ceiling: float | None = None,
         lengths: ArrayLike | None = None,
+        action_sigma: float = 0.0,
         **metadata: Any,
     ) -> Episodes:
         """Make a record of precomputed returns, after checking them."""
-        noise = Noise.of(sigma)
+        noise = Noise.of(sigma, action_sigma)
         return cls(
             returns=checked_returns(returns, floor, ceiling),
             sigma=noise.sigma,
@@ -196,6 +198,11 @@ class Episodes:
         for kind, count in self.processors:
             each += [kind] * count
         return _merge_runs((kind, 1) for kind in each[first // block : -(-last // block)])
+
+    @property
+    def noise(self) -> Noise:
+        """The noise on observations and actions."""
+        return Noise.of(self.metadata.get("sigma_per_feature", self.sigma), self.metadata.get("action_sigma", 0.0))
 
     @property
     def attacked(self) -> bool:
@@ -305,10 +312,15 @@ class Episodes:
             raise InputError(f"{path} must give sigma, floor and ceiling as numbers, got {sigma}, {floor}, {ceiling}")
         if not names_limits(header.get("stated_by_user", [])):
             raise InputError(f"{path} must list what the user stated of {', '.join(LIMITS)}")
-        noise = Noise.of(header.get("sigma_per_feature", sigma))
+        on_actions = header.get("action_sigma", 0.0)
+        if not _is_number(on_actions):
+            raise InputError(f"{path} must give action_sigma as a number, got {on_actions!r:.60}")
+        noise = Noise.of(header.get("sigma_per_feature", sigma), on_actions)
         # Bounds use sigma and pages show the features: a file must not prove one noise and show another.
         if noise.sigma != sigma or noise.setup.get("sigma_per_feature") != header.get("sigma_per_feature"):
             raise InputError(f"{path} has sigma {sigma}, but sigma_per_feature {header.get('sigma_per_feature')}")
+        if "action_sigma" in header and on_actions == 0:
+            raise InputError(f"{path} has an action_sigma of 0, expected one above 0, or none")
         with untrusted(path, "record of episodes"):
             n_episodes = len(arrays["returns"])
             processors = _checked_processors(header.pop("processors", []), n_episodes, header.get("block_size"))

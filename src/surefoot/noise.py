@@ -1,4 +1,4 @@
-"""The noise of a smoothed agent: one standard deviation, or one per feature of an observation."""
+"""The noise of a smoothed agent: on observations, one standard deviation or one per feature, and on actions."""
 
 from __future__ import annotations
 
@@ -19,20 +19,24 @@ LARGEST_SIGMA = 1e37  # and at 3.4e38
 
 @dataclass(frozen=True)
 class Noise:
-    """Gaussian noise on every new observation: one standard deviation, or one per feature.
+    """Gaussian noise on every new observation: one standard deviation, or one per feature; and on every action.
+
+    What has no noise, nothing is claimed about attacks on it: no attacker may change it.
 
     Attributes:
         sigma: The standard deviation; where features differ, the least of theirs. Budgets are then in units of the
             least: the perturbation of feature i counts divided by sigma_i / sigma.
-        features: The standard deviation of each feature where they differ, else None. A feature with 0 has no noise,
-            and nothing is claimed about attacks on it: no attacker may change it.
+        features: The standard deviation of each feature where they differ, else None. A feature with 0 has no noise.
+        action_sigma: The standard deviation of the noise on every number of an action, added behind the attacker.
     """
 
     sigma: float
     features: tuple[float, ...] | None = None
+    action_sigma: float = 0.0
 
     def __post_init__(self) -> None:
         checked_sigma(self.sigma)
+        checked_sigma(self.action_sigma, "action_sigma")
         if self.features is None:
             return
         # Equal features are one sigma: the same noise has one description, and one hash.
@@ -41,10 +45,11 @@ class Noise:
             raise InputError(f"sigma must be the least of the features' {self.features}, got {self.sigma}")
 
     @classmethod
-    def of(cls, sigma: float | Sequence[float]) -> Noise:
+    def of(cls, sigma: float | Sequence[float], action_sigma: float = 0.0) -> Noise:
         """Return the noise with one sigma, or with one per feature; equal ones are one sigma."""
+        on_actions = checked_sigma(action_sigma, "action_sigma")
         if isinstance(sigma, int | float | np.number):
-            return cls(checked_sigma(float(sigma)))
+            return cls(checked_sigma(float(sigma)), action_sigma=on_actions)
         try:
             features = tuple(checked_sigma(float(one)) for one in sigma)
         except (TypeError, ValueError) as error:
@@ -52,8 +57,34 @@ class Noise:
         if not features:
             raise InputError("a sigma per feature needs one for each feature, got none")
         if min(features) == max(features):
-            return cls(least_positive(features))
-        return cls(least_positive(features), features)
+            return cls(least_positive(features), action_sigma=on_actions)
+        return cls(least_positive(features), features, on_actions)
+
+    @property
+    def budget_sigma(self) -> float:
+        """What a budget is divided by to be a scaled one: see ``budget_sigma``."""
+        return budget_sigma(self.sigma, self.action_sigma)
+
+    def mixed_budget(self, on_observations: float, on_actions: float) -> float:
+        """Return the one budget that includes a budget for observations and one for actions.
+
+        It is sqrt((B_o / sigma)^2 + (B_a / action_sigma)^2), counted in standard deviations where both have noise.
+
+        Raises:
+            InputError: If a budget is no number >= 0, or is for what has no noise.
+        """
+        parts = {"obs": (on_observations, self.sigma, "sigma"), "act": (on_actions, self.action_sigma, "action_sigma")}
+        scaled = []
+        for name, (budget, sigma, noise) in parts.items():
+            if not (math.isfinite(budget) and budget >= 0):
+                raise InputError(f"a mixed budget must have finite numbers >= 0, got {name}={budget}")
+            if budget > 0 and sigma == 0:
+                raise InputError(f"{name}={budget:g} is a budget for what has no noise; give {noise}=, or leave it out")
+            scaled.append(budget / sigma if sigma > 0 else 0.0)
+        # Of one kind of noise budgets are in its own units: no division that would have to be undone.
+        if 0 in (self.sigma, self.action_sigma):
+            return on_observations + on_actions
+        return math.hypot(*scaled)
 
     def over(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return the sigma of each feature of an observation of this shape, in single precision."""
@@ -73,16 +104,17 @@ class Noise:
         return np.array(self.features, dtype=np.float32).reshape(shape)
 
     def scaled(self, factor: float) -> Noise:
-        """Return the noise that is this many times as large in every feature."""
+        """Return the noise that is this many times as large in every feature and on actions."""
         if factor == 1:
             return self
-        return Noise.of([factor * sigma for sigma in self.features or (self.sigma,)])
+        return Noise.of([factor * sigma for sigma in self.features or (self.sigma,)], factor * self.action_sigma)
 
-    def check_observed(self, largest: float) -> None:
+    def check_observed(self, largest: float, what: str = "an observation") -> None:
         """Reject an observation that is too large for single precision to tell from noise this small.
 
         Args:
             largest: Its largest absolute value; where features differ, each in units of its own sigma.
+            what: What it is, for the message.
 
         Raises:
             InputError: If neighboring floats there differ by more than a thousandth of sigma.
@@ -91,18 +123,21 @@ class Noise:
         sigma = self.sigma if self.features is None else 1.0
         if self.sigma > 0 and largest > COARSE * sigma:
             raise InputError(
-                f"an observation is {largest / sigma:.3g} times as large as the sigma of its noise, expected at most "
+                f"{what} is {largest / sigma:.3g} times as large as the sigma of its noise, expected at most "
                 f"{COARSE} times: single precision would be too coarse; subtract the mean of the observations, or use "
                 "a larger sigma"
             )
 
     @property
     def setup(self) -> dict[str, Any]:
-        """What a record's setup says of features that differ."""
-        # Absent where there is one sigma, so that setups without features keep their hashes.
-        if self.features is None:
-            return {}
-        return {"sigma_per_feature": list(self.features)}
+        """What a record's setup says of features that differ, and of noise on actions."""
+        # Absent where there is none, so that setups without keep their hashes.
+        setup: dict[str, Any] = {}
+        if self.features is not None:
+            setup["sigma_per_feature"] = list(self.features)
+        if self.action_sigma > 0:
+            setup["action_sigma"] = self.action_sigma
+        return setup
 
 
 def least_positive(sigmas: Sequence[float]) -> float:
@@ -110,8 +145,22 @@ def least_positive(sigmas: Sequence[float]) -> float:
     return min((sigma for sigma in sigmas if sigma > 0), default=0.0)
 
 
-def checked_sigma(sigma: float) -> float:
+def budget_sigma(sigma: float, action_sigma: float) -> float:
+    """Return what a budget is divided by to be a scaled one.
+
+    With noise on observations or on actions alone it is the sigma of that noise, and a budget has the units of what is
+    perturbed. With noise on both it is 1: perturbations of either count divided by their own sigma, and a budget is a
+    number of standard deviations.
+    """
+    if action_sigma == 0:
+        return sigma
+    if sigma == 0:
+        return action_sigma
+    return 1.0
+
+
+def checked_sigma(sigma: float, name: str = "sigma") -> float:
     """Return sigma as a float, refusing what is no standard deviation; 0 means no noise."""
     if not (math.isfinite(sigma) and sigma >= 0):
-        raise InputError(f"sigma must be a finite number >= 0, got {sigma}")
+        raise InputError(f"{name} must be a finite number >= 0, got {sigma}")
     return float(sigma)

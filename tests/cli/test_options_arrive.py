@@ -361,6 +361,27 @@ def test_weights_of_the_norm_are_those_given(asked):
     assert made.given[0].lambdas == (0.5, 0.25)
 
 
+def test_noise_and_budgets_on_actions_arrive(asked):
+    pairs = "--mixed obs=0.1,act=0.3 --mixed act=0.6"
+    made = asked("certify", f"mountain-car --agent x --sigma 0.2 --action-sigma 0.3 {pairs}", actor_with_critic())
+    assert made.plan.noise == Noise.of(0.2, 0.3)
+    assert made.query.mixed == ((0.1, 0.3), (0.0, 0.6))
+    assert made.query.budgets == pytest.approx((1.25**0.5, 2.0))
+    alone = asked("certify", "mountain-car --agent x --action-sigma 0.3", actor_with_critic())
+    assert alone.plan.noise == Noise.of(0.0, 0.3)
+    assert alone.query.budgets == pytest.approx([0.15 * step for step in range(9)])
+    assert alone.plan.task.baseline is None
+    attack = "mountain-car --agent x --method random --budgets 0.1 --sigma 0.2 --action-sigma 0.3"
+    assert asked("attack", attack, actor_with_critic()).plan.channels == ("observations", "actions")
+    assert asked("attack", f"{attack} --channel actions", actor_with_critic()).plan.channels == ("actions",)
+
+
+@pytest.mark.parametrize("pair", ["0.1", "obs=x", "both=0.1", "obs"])
+def test_a_pair_of_budgets_that_is_none_is_refused(pair, capsys):
+    assert cli.main(["certify", "mountain-car", "--action-sigma", "0.3", "--mixed", pair]) == 2
+    assert "must look like obs=0.2,act=0.1" in capsys.readouterr().err
+
+
 def test_no_two_workers_share_a_gpu_that_one_block_fills(asked, monkeypatch):
     """A block of CartPole fills a GPU; of Atari games, which wait for emulators, two share one."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
@@ -421,6 +442,9 @@ ELSEWHERE = {
     "--lambda",  # above
     "--minutes",  # attacks/test_learned.py
     "--attacker",
+    "--action-sigma",  # above
+    "--mixed",  # above
+    "--channel",  # above
     "--ray",  # above
     "--cores",  # test_cli.py: what is said of the time
     "--all-sigmas",

@@ -1,6 +1,6 @@
 """System B: order, budget, noise, and what an adversary is shown."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.play.channel import Channel, Ledger, Rows, View
+from surefoot.play.channel import Channel, Ledger, Rows, View, _perturbation_norms
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
@@ -29,6 +29,7 @@ def record(rows, size=2, step=0, episode_start=None):
         episode=torch.arange(rows),
         step=torch.full((rows,), step),
         episode_start=episode_start,
+        observation=torch.zeros(rows, size),
         state=None,
         memory=torch.zeros(rows, 1, size),
         action=None,
@@ -45,7 +46,6 @@ def attacked(adversary, budget=1.0, rows=4, size=2, sigma=SIGMA):
         budget=budget,
         policy=echo(size),
         stream=stream(2),
-        unit=None,
         n_envs=rows,
         shape=(size,),
         max_steps=1,
@@ -155,8 +155,8 @@ def test_noise_is_drawn_after_the_adversary_spoke():
 
 def test_the_view_has_these_fields_and_no_others():
     """Who adds a field must show that the lemma allows it; the noise of the present step it does not."""
-    names = "episode step observation state memory clean action last_perturbation noise budget_left policy stream"
-    assert [f.name for f in fields(View)] == names.split()
+    names = "episode step observation chosen state memory clean action last_perturbation noise budget_left policy"
+    assert [f.name for f in fields(View)] == [*names.split(), "stream"]
 
 
 def test_the_view_shows_the_noise_and_the_offset_of_the_step_before():
@@ -165,7 +165,9 @@ def test_the_view_shows_the_noise_and_the_offset_of_the_step_before():
     true_noise = []
     for step in range(6):
         clean = torch.full((5, 2), float(step))
-        seen = channel.send(clean, record(5, step=step))
+        rows = replace(record(5, step=step), observation=clean)
+        seen = channel.send(clean, rows)
+        channel.ledger.note_observation(rows)
         true_noise.append(seen - clean - 0.01)
     for step, view in enumerate(spy.views):
         assert torch.equal(view["observation"], torch.full((5, 2), float(step)))
@@ -196,7 +198,7 @@ def test_nothing_in_the_view_tells_the_present_noise():
     noises, seen = [], torch.zeros(50, 2)
     for step in range(100):
         seen = channel.send(seen.tanh(), record(50, step=step)) if step else channel.send(seen, record(50))
-        noises.append(channel.ledger.noise.clone())
+        noises.append(channel.last_noise.clone())
     assert not tells(spy.views, noises)
     assert tells(spy.views[1:], noises[:-1])  # the twin: yesterday's noise is shown, and would be today's if leaked
 
@@ -244,7 +246,7 @@ def test_the_budget_holds_over_many_small_steps():
 def test_what_is_exactly_the_budget_is_not_rounded_over_it(budget, unit):
     """float32(0.1) is more than 0.1: all of the budget, proposed as it is, would be spent and a bit more."""
     channel = attacked(Spy(lambda view: view.budget_left[:, None] * torch.tensor([1.0, 0.0, 0.0])), budget, 1, 3, 0)
-    channel.ledger.unit = unit
+    channel.unit = unit
     for step in range(4):
         channel.send(torch.zeros(1, 3), record(1, 3, step))
         assert float(channel.ledger.budget_used[0]) <= budget
@@ -252,8 +254,8 @@ def test_what_is_exactly_the_budget_is_not_rounded_over_it(budget, unit):
 
 
 def test_planted_a_ledger_that_does_not_look_again_is_caught(monkeypatch):
-    def once(self, proposal, left, dtype):
-        return proposal.to(dtype), self._perturbation_norms(proposal.to(dtype)) ** 2
+    def once(self, proposal, left, dtype, unit):
+        return proposal.to(dtype), _perturbation_norms(proposal.to(dtype), unit) ** 2
 
     monkeypatch.setattr(Ledger, "_clip_to_budget", once)
     with pytest.raises(AssertionError):
@@ -268,11 +270,11 @@ def test_clipping_keeps_the_direction():
 def test_a_restart_gives_the_budget_back_to_the_rows_that_begin():
     channel = attacked(Spy(lambda view: torch.ones_like(view.observation) * 9), budget=1.0)
     channel.send(torch.zeros(4, 2), record(4))
-    channel.restart_rows(torch.tensor([True, False, False, True]))
+    channel.ledger.restart_rows(torch.tensor([True, False, False, True]))
     torch.testing.assert_close(
         channel.ledger.budget_left, torch.tensor([1, 0, 0, 1], dtype=torch.float64), atol=1e-3, rtol=0
     )
-    channel.keep_rows(torch.tensor([0, 1]))
+    channel.ledger.keep_rows(torch.tensor([0, 1]))
     assert channel.ledger.budget_left.shape == (2,)
 
 
@@ -282,9 +284,10 @@ def test_rows_that_stay_keep_what_is_theirs():
     channel, rows = attacked(spy), torch.tensor([1, 3])
     channel.send(torch.arange(8.0).reshape(4, 2), record(4))
     ledger = channel.ledger
-    before = (ledger.budget_used, ledger.last_perturbation, ledger.noise, ledger.clean)
+    before = (ledger.budget_used, channel.last_perturbation, channel.last_noise, ledger.clean)
     channel.keep_rows(rows)
-    after = (ledger.budget_used, ledger.last_perturbation, ledger.noise, ledger.clean)
+    ledger.keep_rows(rows)
+    after = (ledger.budget_used, channel.last_perturbation, channel.last_noise, ledger.clean)
     assert all(torch.equal(old[rows], new) for old, new in zip(before, after, strict=True))
     assert ledger.budget_used.tolist() == pytest.approx([0.1, 0.3])
 
@@ -352,12 +355,12 @@ def test_perturbation_and_noise_are_added_before_anything_is_rounded():
     nudge = Spy(lambda view: torch.full_like(view.observation, 0.51 * spacing))
     channel = attacked(nudge, rows=2_000, sigma=0.5)
     clean = torch.full((2_000, 2), 1000.0)
-    seen, ledger = channel.send(clean, record(2_000)), channel.ledger
-    exact = clean.double() + ledger.last_perturbation.double() + ledger.noise.double()
-    assert ledger.last_perturbation.any()
+    seen = channel.send(clean, record(2_000))
+    exact = clean.double() + channel.last_perturbation.double() + channel.last_noise.double()
+    assert channel.last_perturbation.any()
     assert seen.dtype == torch.float32
     assert torch.equal(seen, exact.float())
-    rounded_first = (clean + ledger.last_perturbation) + ledger.noise
+    rounded_first = (clean + channel.last_perturbation) + channel.last_noise
     assert (rounded_first != seen).float().mean() > 0.3
 
 
@@ -368,7 +371,7 @@ def test_an_observation_with_more_digits_is_rounded_once_after_the_noise(under_a
     channel = attacked(still, rows=2_000, sigma=0.5) if under_attack else quiet(0.5, 2_000, (2,), stream(1))
     clean = torch.full((2_000, 2), 1000 / 3, dtype=torch.float64)
     seen = channel.send(clean, record(2_000) if under_attack else None)
-    noise = channel.ledger.noise if under_attack else 0.5 * stream(1).normal((2_000, 2))
+    noise = channel.last_noise if under_attack else 0.5 * stream(1).normal((2_000, 2))
     assert seen.dtype == torch.float32
     assert torch.equal(seen, (clean + noise.double()).float())
     rounded_first = (clean.float() + noise).float()

@@ -18,7 +18,7 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
 from surefoot.noise import Noise
-from surefoot.play.channel import Channel, Ledger, Rows, units_of
+from surefoot.play.channel import Ledger, Rows, observation_channel
 from surefoot.play.envs.noisy import NoisyObservation
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
@@ -57,12 +57,11 @@ def channel(sigma, adversary=None, budget=0.0, slots=20_000):
             budget=budget,
             policy=echo(4),
             stream=streams[1],
-            unit=units_of(noise, (4,), torch.device("cpu")),
             n_envs=slots,
             shape=(4,),
             max_steps=1,
         )
-    return Channel(noise=noise, n_envs=slots, shape=(4,), stream=streams[0], ledger=ledger)
+    return observation_channel(noise, slots, (4,), streams[0], ledger)
 
 
 def test_each_feature_has_its_own_noise():
@@ -79,7 +78,8 @@ def test_each_feature_has_its_own_noise():
 def record(slots):
     zero = torch.zeros(slots, dtype=torch.long)
     memory = torch.zeros(slots, 1, 4)
-    return Rows(episode=zero, step=zero, episode_start=None, state=None, memory=memory, action=None)
+    seen = {"observation": torch.zeros(slots, 4), "state": None, "memory": memory, "action": None}
+    return Rows(episode=zero, step=zero, episode_start=None, **seen)
 
 
 @pytest.mark.parametrize(("feature", "allowed"), [(0, 0.5), (1, 1.0), (3, 2.0)])
@@ -88,7 +88,7 @@ def test_the_budget_is_measured_in_units_of_the_least_noise(feature, allowed):
     wish = torch.zeros(2, 4)
     wish[:, feature] = 10.0
     sent = channel(SIGMAS, Spy(lambda view: wish), 0.5, slots=2)
-    offset = sent.ledger.admit_perturbation(torch.zeros(2, 4), record(2))
+    offset = sent.ledger.admit_perturbation(torch.zeros(2, 4), record(2), sent)
     assert offset[:, feature].tolist() == pytest.approx([allowed, allowed], rel=1e-6)
     assert float(offset[0, feature]) <= allowed
     assert sent.ledger.budget_used.tolist() == pytest.approx([0.5, 0.5], rel=1e-6)

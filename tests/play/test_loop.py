@@ -13,9 +13,10 @@ from surefoot.agents.callables import from_callable
 from surefoot.agents.memory import FrameStack
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks.composed import Structured
+from surefoot.compute import row_norms
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.play import loop
+from surefoot.play import channel
 from surefoot.play.channel import Channel, Ledger
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
@@ -145,8 +146,8 @@ class LeakyChannel(Channel):
     def send(self, observation, rows=None):
         noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.sigmas)
         noise = noise if self.env is None else noise[self.env]
-        self.ledger.noise = noise
-        return observation + self.ledger.admit_perturbation(observation, rows) + noise
+        self.last_noise = noise
+        return observation + self.ledger.admit_perturbation(observation, rows, self) + noise
 
 
 def test_who_waits_for_the_noise_gains_nothing():
@@ -155,7 +156,7 @@ def test_who_waits_for_the_noise_gains_nothing():
 
 
 def test_planted_present_noise_shown_is_caught(monkeypatch):
-    monkeypatch.setattr(loop, "Channel", LeakyChannel)
+    monkeypatch.setattr(channel, "Channel", LeakyChannel)
     wins = worst_case(Spy(along_the_noise), SIGMA, two_sided=True).returns.sum()
     assert too_few(wins, N, shifted(P, 1))
 
@@ -174,8 +175,8 @@ def test_greed_is_clipped():
 
 
 def test_planted_ledger_without_clipping_is_caught(monkeypatch):
-    def unclipped(self, proposal, left, dtype):
-        return proposal.to(dtype), self._perturbation_norms(proposal) ** 2
+    def unclipped(self, proposal, left, dtype, unit):
+        return proposal.to(dtype), row_norms(proposal) ** 2
 
     monkeypatch.setattr(Ledger, "_clip_to_budget", unclipped)
     played = worst_case(Spy(ten_times_too_much), SIGMA)

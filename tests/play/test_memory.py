@@ -126,7 +126,7 @@ def gap(policy, naive, done_check_interval):
     """The largest difference of a return between the loop and the reference, on the same noise."""
     plan = plan_of(policy, done_check_interval)
     played = play(plan)
-    _, seeds, _ = block_seeds(plan.seed, plan.purpose, 0)
+    _, seeds, _, _ = block_seeds(plan.seed, plan.purpose, 0)
     noise = Stream(seeds, torch.device("cpu"))
     noise = np.stack([noise.normal((9, 4)).mul_(SIGMA).numpy() for _ in range(4 * (LIMIT + done_check_interval))])
     slow = []

@@ -39,6 +39,10 @@ USES = {
     "src/surefoot/runs/attacked.py AttackGrid.plan": ["replace: purpose (Purpose.ATTACK,)", "(Purpose.ATTACK,)"],
     "src/surefoot/runs/taped_episode.py _record_tape": ["replace: purpose (Purpose.TAPED,)", "(Purpose.TAPED,)"],
     "src/surefoot/attacks/value_gaps.py default_lambdas": ["(Purpose.VALUE_GAPS,)", "replace: purpose purpose"],
+    "src/surefoot/attacks/actions.py find_push": [
+        "replace: purpose (Purpose.VALUE_GAPS,)",
+        "(Purpose.VALUE_GAPS,)",
+    ],
     "src/surefoot/attacks/composed.py _episode_direction": ["direction_seeds(seed, episode)"],
     "src/surefoot/play/baseline.py find_baseline.score_candidates": ["(Purpose.BASELINE_SEARCH, number)"],
     "src/surefoot/play/baseline.py find_baseline": ["(Purpose.BASELINE,)"],
@@ -59,6 +63,7 @@ USES = {
     "study/step_wise.py voted": ["seed_sequence(0, 0)", "seed_sequence(0, 1)"],
     # Training, and what selects weights and sigmas.
     "src/surefoot/play/envs/noisy.py NoisyObservation._reseed_noise": ["seed_sequence(seed, WRAPPER)"],
+    "src/surefoot/play/envs/actuator.py ActuatorNoise.__init__": ["seed_sequence(seed, ACTUATOR)"],
     "src/surefoot/train/selection.py run_validation": [
         "Plan: run.seed, (Purpose.VALIDATION, number)",
         "(Purpose.VALIDATION, number)",

@@ -18,7 +18,16 @@ from surefoot.noise import Noise
 from surefoot.play import loop, streams
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.streams import WRAPPER, Purpose, Stream, block_seeds, direction_seeds, seed_sequence, training_seeds
+from surefoot.play.streams import (
+    ACTUATOR,
+    WRAPPER,
+    Purpose,
+    Stream,
+    block_seeds,
+    direction_seeds,
+    seed_sequence,
+    training_seeds,
+)
 from toys import Spy, constant, echo, fixed, geometric, pay_steps, toy_task
 
 SIGMA = 0.5  # a power of two: noise divided by it is what was drawn, to the bit
@@ -38,8 +47,9 @@ def purposes(number):
 def keys(number, other):
     """The key of every stream, by what it is for; ``number`` and ``other`` where keys count something."""
     found = {"gymnasium": seed_sequence(0), "wrapper": seed_sequence(0, WRAPPER), "smoothed": seed_sequence(0, 0)}
+    found["actuator"] = seed_sequence(0, ACTUATOR)
     for purpose in purposes(number):
-        for part, seeds in enumerate(block_seeds(0, purpose, other)):
+        for part, seeds in zip((0, 1, 2, 5), block_seeds(0, purpose, other), strict=True):
             found["plan", purpose, part] = seeds
     for part, seeds in enumerate(training_seeds(0, number)):
         found["training", part] = seeds
@@ -52,8 +62,8 @@ def test_a_key_of_three_parts_or_more_begins_with_its_purpose_and_shorter_ones_h
     for what, key in keys(7, 8).items():
         if what == "gymnasium":
             assert key == ()
-        elif what in ("wrapper", "smoothed"):
-            assert key == (WRAPPER if what == "wrapper" else 0,)
+        elif what in ("wrapper", "actuator", "smoothed"):
+            assert key == ({"wrapper": WRAPPER, "actuator": ACTUATOR, "smoothed": 0}[what],)
         elif what[:2] == ("plan", ()):
             assert key == (8, what[2])
         else:
@@ -118,7 +128,7 @@ def test_the_streams_of_certificates_validations_and_selections_stay_as_they_are
     """Committed records were run with these."""
     for purpose in ((), (1, 4), (2,), (3, 9), (4,), (5,), (6,), (9,)):
         before = np.random.SeedSequence(3, spawn_key=(*purpose, 12)).spawn(3)
-        for old, new in zip(before, block_seeds(3, purpose, 12), strict=True):
+        for old, new in zip(before, block_seeds(3, purpose, 12)[:3], strict=True):
             assert (old.generate_state(8) == new.generate_state(8)).all()
     wrapper = np.random.SeedSequence(3, spawn_key=(0x5F00,))
     assert (wrapper.generate_state(8) == seed_sequence(3, WRAPPER).generate_state(8)).all()
@@ -202,15 +212,15 @@ def test_what_an_attacker_can_draw_never_is_the_noise_of_the_present_step():
 
 def test_planted_an_attacker_that_is_given_the_noise_stream_is_caught(monkeypatch):
     def shared(seed, purpose, block):
-        game, noise, _ = block_seeds(seed, purpose, block)
-        return game, noise, noise
+        game, noise, _, actuator = block_seeds(seed, purpose, block)
+        return game, noise, noise, actuator
 
     monkeypatch.setattr(loop, "block_seeds", shared)
     hits, shown = predicted()
     assert hits > shown / 2 > 100
 
 
-def test_the_streams_of_a_block_are_three_different_ones():
+def test_the_streams_of_a_block_are_four_different_ones():
     made = [Stream(seeds, CPU).normal((1_000,)) for seeds in block_seeds(0, (), 0)]
     for one, other in combinations(made, 2):
         assert not np.isin(one.numpy(), other.numpy()).any()

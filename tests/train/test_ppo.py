@@ -187,6 +187,28 @@ def test_all_that_the_actor_is_given_came_through_the_channel(monkeypatch, memor
     assert (abs(follows) > 0.9) == leaks
 
 
+def test_noise_on_actions_is_executed_within_their_limits_and_not_remembered():
+    """Standard deviation of what is added, where nothing is clipped: within five standard errors."""
+    learner = learner_of(SHORT_CAR, "gru")
+    players = players_of(learner)
+    step, executed, chosen = players.env.step, [], []
+
+    def watched(actions):
+        executed.append(actions)
+        chosen.append(players.acted)
+        assert torch.equal(players.acted, players.acted.clamp(-1, 1))
+        return step(actions)
+
+    players.env.step = watched
+    players.collect(Noise.of(0.3, 0.2), Stream(training_seeds(0, 0)[1], CPU))
+    added = torch.cat(executed) - torch.cat(chosen)
+    assert torch.cat(executed).abs().max() <= 1
+    inside = torch.cat(chosen).abs() < 0.2  # four sigmas from either limit
+    assert inside.sum() > 100
+    assert float(added[inside].std()) == pytest.approx(0.2, rel=5 / (2 * float(inside.sum())) ** 0.5)
+    assert torch.equal(players.last_action, learner.actor.head.to_memory(players.acted))
+
+
 def test_without_the_clean_critic_nobody_sees_it():
     learner = learner_of(CARTPOLE, "", clean_critic=False)
     batch = episodes_of(learner)

@@ -20,6 +20,7 @@ from surefoot.attacks.registry import METHODS, default_method
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, untrusted, write_json
+from surefoot.play.plan import attacked_channels
 from surefoot.play.rollout import play
 from surefoot.play.task import Task
 from surefoot.proof.certificate import Certificate
@@ -118,6 +119,8 @@ def attack(
     *,
     budgets: Sequence[float],
     sigma: float = 0.0,
+    action_sigma: float = 0.0,
+    channel: str | None = None,
     method: str | None = None,
     lambdas: Sequence[float] | Literal["paper"] | None = None,
     noise_samples: int = 128,
@@ -142,12 +145,17 @@ def attack(
     Args:
         task: A task's name, or a Task.
         agent: What ``surefoot.rollout`` takes; the task's pretrained agent by default.
-        budgets: Attack budgets: l2 norms of all perturbations of one episode.
+        budgets: Attack budgets: l2 norms of all perturbations of one episode, in the units of what is perturbed. With
+            noise on observations and on actions they count standard deviations.
         sigma: The agent's noise; 0 attacks it undefended.
+        action_sigma: The noise on its actions, behind the attacker.
+        channel: What is perturbed, "observations", "actions" or "both"; by default what has noise, else observations.
         method: "paper" (Algorithm 1 for discrete actions, 2 for continuous ones), "adaptive", "random",
-            "constant-direction", "single-step", "structured", "learned" (trained on this agent first, for vectors), or
-            "strongest" (all of them on selection episodes, the lowest at each budget on fresh ones); by default "paper"
-            where the agent has what it needs, else "adaptive".
+            "constant-direction", "uniform" (all numbers by the same amount), "single-step", "structured", "learned"
+            (trained on this agent first, for vectors), or "strongest" (all of them on selection episodes, the lowest at
+            each budget on fresh ones); by default "paper" where the agent has what it needs, else "adaptive". On
+            actions "paper" goes down the gradient of the agent's critic, and "adaptive" pushes where differences of the
+            mean return say that it harms most.
         lambdas: Value gaps below which Algorithm 1 saves its budget, weights of the norm in Algorithm 2, or, of the
             adaptive attack on continuous actions, the shares of the steps, at the end of an episode, that get no
             budget; "paper" for the paper's. By default 0 and quantiles of the agent's own value gaps, the paper's
@@ -173,6 +181,8 @@ def attack(
         agent,
         budgets=budgets,
         sigma=sigma,
+        action_sigma=action_sigma,
+        channel=channel,
         method=method,
         lambdas=lambdas,
         noise_samples=noise_samples,
@@ -208,6 +218,8 @@ def attack_grid(
     *,
     budgets: Sequence[float],
     sigma: float,
+    action_sigma: float = 0.0,
+    channel: str | None = None,
     method: str | None,
     lambdas: Sequence[float] | Literal["paper"] | None,
     noise_samples: int,
@@ -228,7 +240,17 @@ def attack_grid(
         method = method or "learned"
     if isinstance(attacker, str | Path):
         attacker = load_attacker(attacker)
-    base = plan_run(task, agent, sigma=sigma, n_episodes=n_episodes, seed=seed, device=device, workers=workers)
+    base = plan_run(
+        task,
+        agent,
+        sigma=sigma,
+        action_sigma=action_sigma,
+        n_episodes=n_episodes,
+        seed=seed,
+        device=device,
+        workers=workers,
+    )
+    base = replace(base, channels=attacked_channels(base.noise, channel))
     if method is None:
         method = default_method(task, base.policy)
     # The default lambdas are quantiles of the agent's own value gaps, so they need the grid without lambdas first.
@@ -237,7 +259,7 @@ def attack_grid(
         lambdas = grid.default_lambdas()
     elif lambdas == "paper":
         lambdas = task.paper.lambdas
-    return replace(grid, lambdas=tuple(lambdas), attacker=attacker)
+    return replace(grid, lambdas=tuple(lambdas), attacker=attacker).with_push()
 
 
 def prepare_attacker(

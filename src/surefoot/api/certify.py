@@ -28,6 +28,7 @@ def certify_run(
     agent: object = None,
     *,
     sigma: Sigma | None = None,
+    action_sigma: float = 0.0,
     query: Query | None = None,
     require: tuple[float, float] | None = None,
     stop: StoppingRule | None = None,
@@ -55,7 +56,8 @@ def certify_run(
         task: A task's name, or a Task (``surefoot.make_task`` makes one of any Gymnasium ID).
         agent: What ``surefoot.rollout`` takes; the task's pretrained agent by default.
         sigma: Standard deviation of the noise on every observation, as ``surefoot.rollout`` takes it; the paper's for
-            this task by default.
+            this task by default, 0 where actions have noise.
+        action_sigma: Standard deviation of the noise on every continuous action, added behind the attacker.
         query: What to certify, fixed before the first episode; by default the paper's budgets for its own tasks, else
             0 to 4 sigma.
         require: A mean return, and the attack budget at which it is to be proved: see ``CertifiedRun.proved``.
@@ -76,16 +78,16 @@ def certify_run(
             holds another run.
     """
     task = as_task(task)
-    if sigma is None:
-        sigma = task.paper.sigma
+    sigma = _default_sigma(task, sigma, action_sigma)
     if n_episodes is None:
         # A sequential run stops by its rule; only the size of a run limits it.
         n_episodes = N_EPISODES if stop is None else MOST_EPISODES
-    query = _complete_query(task, sigma, query, require, stop)
+    query = _complete_query(task, Noise.of(task.spaces.sigma_of(sigma), action_sigma), query, require, stop)
     plan = plan_run(
         task,
         agent,
         sigma=sigma,
+        action_sigma=action_sigma,
         n_episodes=n_episodes,
         seed=seed,
         device=device,
@@ -122,6 +124,7 @@ def certify_share(
     *,
     share: Share,
     sigma: Sigma | None = None,
+    action_sigma: float = 0.0,
     query: Query | None = None,
     n_episodes: int = N_EPISODES,
     seed: int | None = None,
@@ -137,6 +140,7 @@ def certify_share(
         agent: It must have a hash.
         share: Which of the blocks.
         sigma: Standard deviation of the noise.
+        action_sigma: Standard deviation of the noise on actions.
         query: What is to be certified of all shares together.
         n_episodes: Number of episodes of all shares together.
         seed: Seed of the run.
@@ -149,13 +153,13 @@ def certify_share(
         The directory, and the number of episodes in it.
     """
     task = as_task(task)
-    if sigma is None:
-        sigma = task.paper.sigma
-    query = _complete_query(task, sigma, query)
+    sigma = _default_sigma(task, sigma, action_sigma)
+    query = _complete_query(task, Noise.of(task.spaces.sigma_of(sigma), action_sigma), query)
     plan = plan_run(
         task,
         agent,
         sigma=sigma,
+        action_sigma=action_sigma,
         n_episodes=n_episodes,
         seed=seed,
         device=device,
@@ -181,16 +185,23 @@ def check_shareable(plan: Plan) -> None:
         raise InputError(f"blocks= needs an agent with a hash, and {plan.policy.name} is code; use ray= or workers=")
 
 
+def _default_sigma(task: Task, sigma: Sigma | None, action_sigma: float) -> Sigma:
+    """Return the noise on observations: the paper's where none is named, and no noise at all is."""
+    if sigma is not None:
+        return sigma
+    return 0.0 if action_sigma > 0 else task.paper.sigma
+
+
 def _complete_query(
     task: Task,
-    sigma: Sigma,
+    noise: Noise,
     query: Query | None,
     require: tuple[float, float] | None = None,
     stop: StoppingRule | None = None,
 ) -> Query:
     """Return what to certify: the default where nothing is asked, and the budgets of requirement and rule too."""
     if query is None:
-        query = Query.for_task(task, Noise.of(task.spaces.sigma_of(sigma)))
+        query = Query.for_task(task, noise)
     if stop is not None:
         # All of alpha is used for the budget of the rule; bounds at the others follow from it.
         _check_sequential(query)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def plan_run(
     agent: object,
     *,
     sigma: Sigma,
+    action_sigma: float = 0.0,
     n_episodes: int,
     seed: int | None,
     device: str,
@@ -69,13 +71,17 @@ def plan_run(
         task: What is run.
         agent: The agent; None for the task's pretrained one.
         sigma: Its noise.
+        action_sigma: The noise on its actions.
         n_episodes: Number of episodes.
         seed: Seed of the run.
         device: "cpu", "cuda" or "auto".
         workers: What is to run it: what "auto" means to them.
         per_step: Whether rewards of each step are kept.
     """
-    noise = Noise.of(task.spaces.sigma_of(sigma))
+    noise = Noise.of(task.spaces.sigma_of(sigma), action_sigma)
+    if action_sigma > 0:
+        # A fixed sequence of actions is a baseline because no attack on observations affects it.
+        task = replace(task, baseline=None)
     if agent is None and noise.features is not None:
         raise InputError("there is no pretrained agent for a sigma per feature; name one with agent=")
     if agent is None:

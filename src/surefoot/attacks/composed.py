@@ -34,7 +34,7 @@ class Direction(Protocol):
     """How to spend: a perturbation of at most the allowed size."""
 
     def perturbation(self, view: View, allowance: Tensor) -> Tensor:
-        """Return the perturbations, shaped like the observations."""
+        """Return the perturbations, shaped like what is perturbed."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class RandomDirection(Described):
 
     def perturbation(self, view: View, allowance: Tensor) -> Tensor:
         """Return a uniformly random direction of the allowed length."""
-        direction = normalize_rows(view.stream.normal(tuple(view.observation.shape)))
+        direction = normalize_rows(view.stream.normal(tuple(view.target.shape)))
         return direction * expand_rows(allowance, direction)
 
 
@@ -140,11 +140,24 @@ class ConstantDirection(Described):
 
     def perturbation(self, view: View, allowance: Tensor) -> Tensor:
         """Return the episode's direction, made from its number alone."""
-        shape = view.observation.shape[1:]
+        shape = view.target.shape[1:]
         # By its number, so that it does not depend on which episodes run beside it.
         rows = [_episode_direction(self.seed, episode, tuple(shape)) for episode in view.episode.tolist()]
         direction = normalize_rows(torch.stack(rows)).to(view.observation.device)
         return direction * expand_rows(allowance, direction)
+
+
+@dataclass(frozen=True)
+class EqualDirection(Described):
+    """All numbers by the same amount, upwards in every second episode and downwards in the others."""
+
+    name: ClassVar[str] = "equal"
+
+    def perturbation(self, view: View, allowance: Tensor) -> Tensor:
+        """Return the diagonal of the allowed length, with the episode's sign."""
+        direction = normalize_rows(torch.ones_like(view.target))
+        sign = 1 - 2 * (view.episode % 2)
+        return direction * expand_rows(sign * allowance, direction)
 
 
 @lru_cache(maxsize=65_536)
@@ -175,6 +188,6 @@ class Structured(Described):
     def propose(self, view: View) -> Tensor:
         """Return everything that is left on the first coordinate at the first step, zeros later."""
         # In double precision, so that it is rounded once, by the ledger.
-        perturbation = torch.zeros(view.observation.shape, dtype=torch.float64, device=view.observation.device)
+        perturbation = torch.zeros(view.target.shape, dtype=torch.float64, device=view.target.device)
         perturbation.flatten(1)[:, 0] = torch.where(view.step == 0, self.sign * view.budget_left, 0.0)
         return perturbation

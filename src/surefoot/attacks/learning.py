@@ -33,7 +33,7 @@ from surefoot.attacks.learned import LEAST_SCALE, BudgetNetwork, LearnedAttacker
 from surefoot.compute import single_thread
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.play.channel import Channel, View
+from surefoot.play.channel import View, observation_channel
 from surefoot.play.loop import BlockLoop, Step, make_ledger, play_block
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose, Stream, block_seeds
@@ -169,16 +169,16 @@ def run_recorded(plan: Plan, recorder: Recorder, budgets: Tensor) -> dict[str, T
     device = torch.device(plan.device)
     most = float(budgets.max())
     plan = replace(plan, attacker=recorder, budget=most, n_episodes=count, n_envs=count, episodes_per_env=1)
-    env_seeds, noise_seeds, own_seeds = block_seeds(plan.seed, plan.purpose, 0)
+    env_seeds, noise_seeds, own_seeds, _ = block_seeds(plan.seed, plan.purpose, 0)
     ledger = make_ledger(plan, count, Stream(own_seeds, device))
     # A smaller budget is the largest one, of which a part is used already.
     ledger.used_squared = (most**2 - budgets.double().square()).clamp_min(0)
     noise = Stream(noise_seeds, device)
-    channel = Channel(noise=plan.noise, n_envs=count, shape=plan.task.spaces.shape, stream=noise, ledger=ledger)
+    channel = observation_channel(plan.noise, count, plan.task.spaces.shape, noise, ledger)
     env = plan.task.backend.batch(count, env_seeds, device)
     try:
         with single_thread(), torch.no_grad():
-            loop = RecordedLoop(plan=plan, env=env, channel=channel, count=count)
+            loop = RecordedLoop(plan=plan, env=env, channel=channel, ledger=ledger, count=count)
             loop.recorder = recorder
             loop.run_episodes(0, recorder.watch)
     finally:

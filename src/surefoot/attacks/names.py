@@ -1,3 +1,13 @@
 """The names of the attacks in ``registry``, for readers without torch."""
 
-NAMES = ("paper", "adaptive", "random", "constant-direction", "single-step", "structured", "learned", "strongest")
+NAMES = (
+    "paper",
+    "adaptive",
+    "random",
+    "constant-direction",
+    "uniform",
+    "single-step",
+    "structured",
+    "learned",
+    "strongest",
+)

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from surefoot.agents.policies import Policy
+from surefoot.attacks.actions import CriticDescent, EachChannel, Push, opposite_push
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.base import check_continuous, check_discrete
 from surefoot.attacks.composed import (
     Composed,
     ConstantDirection,
+    EqualDirection,
     RandomDirection,
     SingleStep,
     Structured,
@@ -23,8 +25,11 @@ from surefoot.attacks.learned import LearnedAttacker, check_learnable
 from surefoot.attacks.opposite_action import OppositeAction
 from surefoot.attacks.victim import Smoothing
 from surefoot.errors import InputError
-from surefoot.play.channel import Attacker
+from surefoot.noise import Noise
+from surefoot.play.channel import Attacker, unit_of_budget
 from surefoot.play.task import Task
+
+NO_NOISE = Noise(0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,9 @@ class Configuration:
         policy: The agent.
         budget: The l2 budget of an episode.
         smoothing: The agent's noise, as the attacker averages over it.
+        noise: The same, with that on actions.
+        channels: What is attacked: observations, actions or both.
+        push: What an adaptive attack on actions has found to harm most; None where nothing has been looked for.
         lambda_q: The threshold of values (discrete actions), or the lambda of an attack on continuous ones.
         attacker: The learned attacker, where it is asked for.
     """
@@ -44,8 +52,18 @@ class Configuration:
     policy: Policy
     budget: float
     smoothing: Smoothing
+    noise: Noise = NO_NOISE
+    channels: tuple[str, ...] = ("observations",)
+    push: Push | None = None
     lambda_q: float = 0.0
     attacker: LearnedAttacker | None = None
+
+    def on(self, channel: str) -> Configuration:
+        """Return the configuration of one channel's attacker: its share of the budget, in the channel's own units."""
+        sigma = self.noise.sigma if channel == "observations" else self.noise.action_sigma
+        # Squares add up: sqrt(2 (B / sqrt(2))^2) = B.
+        share = self.budget / len(self.channels) ** 0.5
+        return replace(self, budget=share * unit_of_budget(sigma, self.noise), channels=(channel,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +71,8 @@ class Method:
     """A named attack.
 
     Attributes:
-        build: Makes the attacker of a configuration.
+        build: Makes the attacker of observations.
+        build_on_actions: Makes the attacker of actions; None where it is the same.
         has_lambda: Whether the attacker depends on ``lambda_q``.
         needs_gradients: Whether it needs the agent's gradients.
         is_learned: Whether it needs an attacker that was trained.
@@ -62,6 +81,7 @@ class Method:
     """
 
     build: Callable[[Configuration], Attacker]
+    build_on_actions: Callable[[Configuration], Attacker] | None = None
     has_lambda: bool = False
     needs_gradients: bool = False
     is_learned: bool = False
@@ -72,6 +92,19 @@ class Method:
     def needs_learning(self) -> bool:
         """Whether something has to be learned before it can be built: an attacker, or which attack is the strongest."""
         return self.is_learned or self.is_battery
+
+    def attacker(self, of: Configuration) -> Attacker:
+        """Return the attacker of a configuration, of one channel or of both."""
+        made = {}
+        for channel in of.channels:
+            build = self.build
+            if channel == "actions" and self.build_on_actions is not None:
+                build = self.build_on_actions
+            made[channel] = build(of.on(channel))
+        if len(made) == 1:
+            (alone,) = made.values()
+            return alone
+        return EachChannel(**made)
 
     def check(self, task: Task, policy: Policy) -> None:
         """Raise InputError if the agent does not have what the attack needs."""
@@ -107,6 +140,20 @@ def _build_adaptive(of: Configuration) -> Attacker:
     return Composed(ValueGapTiming(of.lambda_q, smoothing), AdaptivePGD(smoothing, **effort))
 
 
+def _build_critic_descent(of: Configuration) -> Attacker:
+    """Return descent on the agent's critic for its actions."""
+    direction = CriticDescent(of.noise.action_sigma, n_samples=min(of.smoothing.n_samples, 16))
+    return Composed(_early_timing(of), direction)
+
+
+def _build_push(of: Configuration) -> Attacker:
+    """Return the push of actions that was found to harm most, or the one to the other side of their ranges."""
+    push = of.push
+    if push is None:
+        push = opposite_push(of.policy.spaces.n_outputs or of.task.spaces.n_outputs)
+    return Composed(_early_timing(of), push)
+
+
 def _early_timing(of: Configuration) -> UniformTiming:
     """Spread the budget over the first steps of an episode: all but the share ``lambda_q`` of the most it may have."""
     if not 0 <= of.lambda_q < 1:
@@ -133,10 +180,11 @@ def _build_chosen(_: Configuration) -> Attacker:
 
 
 METHODS: dict[str, Method] = {
-    "paper": Method(build=_build_paper, has_lambda=True, needs_gradients=True),
-    "adaptive": Method(build=_build_adaptive, has_lambda=True, lambdas=(0.0, 0.75, 0.95)),
+    "paper": Method(build=_build_paper, build_on_actions=_build_critic_descent, has_lambda=True, needs_gradients=True),
+    "adaptive": Method(build=_build_adaptive, build_on_actions=_build_push, has_lambda=True, lambdas=(0.0, 0.75, 0.95)),
     "random": Method(build=lambda of: Composed(_uniform_timing(of), RandomDirection())),
     "constant-direction": Method(build=lambda of: Composed(_uniform_timing(of), ConstantDirection())),
+    "uniform": Method(build=lambda of: Composed(_uniform_timing(of), EqualDirection())),
     "single-step": Method(build=lambda _: Composed(SingleStep(0), ConstantDirection())),
     "structured": Method(build=lambda _: Structured()),
     "learned": Method(build=_build_learned, is_learned=True),

@@ -13,6 +13,7 @@ from rich.table import Table
 from surefoot.attacks.names import NAMES
 from surefoot.cli.options import (
     PlainConsole,
+    add_action_sigma,
     add_agent,
     add_common,
     add_record,
@@ -30,6 +31,7 @@ from surefoot.cli.options import (
 from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, STATISTICS, add_command, offer_names, section
 from surefoot.cli.task import add_task, one_of, task_of
 from surefoot.errors import InputError, printable
+from surefoot.proof.rounding import format_noise
 from surefoot.report.page import REPORT_FILE
 from surefoot.report.sentences import attack_notes
 
@@ -64,6 +66,7 @@ def add_attack(commands: Any) -> None:
         metavar="S",
         help="standard deviation of the agent's noise; 0 attacks it undefended (default: 0)",
     )
+    add_action_sigma(parser)
     _add_method(parser)
     section(parser, STATISTICS).add_argument(
         "--episodes", type=int, default=1_000, metavar="N", help="episodes per budget and lambda (default: 1,000)"
@@ -98,6 +101,11 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="a learned attacker to use instead of training one: attacker.npz of another run",
+    )
+    model.add_argument(
+        "--channel",
+        choices=("observations", "actions", "both"),
+        help="what the attacker perturbs (default: what has noise, else observations)",
     )
     model.add_argument(
         "--budgets",
@@ -152,6 +160,8 @@ def run_attack(arguments: argparse.Namespace) -> int:
             agent,
             budgets=arguments.budgets,
             sigma=arguments.sigma,
+            action_sigma=arguments.action_sigma,
+            channel=arguments.channel,
             method=arguments.method,
             lambdas=_select_lambdas(arguments, task),
             noise_samples=arguments.noise_samples,
@@ -223,8 +233,9 @@ def _show_curve(curve: AttackCurve) -> None:
     """Print the means per budget and lambda, and the curve."""
     about = curve.summary
     defense = "undefended"
-    if about["sigma"]:
-        defense = f"smoothed, sigma {about['sigma']:g}"
+    on_actions = about.get("action_sigma", 0.0)
+    if about["sigma"] or on_actions:
+        defense = f"smoothed, {format_noise(about['sigma'], on_actions)}"
     say(
         f"Mean return of {about['agent']}, {defense}, on {about['task']} under attack ({about['method']}, "
         f"{about['n_episodes']:,} episodes per budget and lambda); the lowest one of each budget ± standard error. "

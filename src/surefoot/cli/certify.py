@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.api.query import Requirement, stopping_rule, threat_of, units_of_agent
 from surefoot.cli.options import (
+    add_action_sigma,
     add_agent,
     add_common,
     add_confidence,
@@ -16,6 +17,7 @@ from surefoot.cli.options import (
     agent_of,
     numbers_type,
     parse_budgets,
+    parse_mixed,
     parse_requirement,
     parse_sigma,
     print_json,
@@ -81,12 +83,13 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         help="standard deviation of the noise on every observation, in its units, or one per feature as 0.1,0.2, or "
         "per part as camera=0.1 (default: the task's)",
     )
+    add_action_sigma(parser)
     section(parser, ATTACK).add_argument(
         "--budgets",
         type=parse_budgets,
         metavar="LIST",
         help="attack budgets, in the units of the observations: 0,0.2,0.4 or FIRST:LAST:STEP (default: the paper's for "
-        "its tasks, else 0 to 4 sigma)",
+        "its tasks, else 0 to 4 sigma); with --action-sigma in those of the actions, with both in standard deviations",
     )
     section(parser, STATISTICS).add_argument(
         "--episodes", type=int, default=10_000, metavar="N", help="number of episodes (default: 10,000)"
@@ -131,6 +134,13 @@ def _add_advanced(parser: argparse.ArgumentParser) -> None:
     ):
         more.add_argument(name, type=numbers_type(looks), metavar="LIST", help=f"also bound {bounded}, as {looks}")
     more.add_argument("--norm", choices=NORMS, default="l2", help="norm that the budgets bound (default: l2)")
+    more.add_argument(
+        "--mixed",
+        type=parse_mixed,
+        action="append",
+        metavar="PAIR",
+        help="attack budgets on observations and on actions together, as obs=0.2,act=0.1; may be repeated",
+    )
     more.add_argument("--per-step", action="store_true", help="budgets bound every single step, not a whole episode")
     more.add_argument(
         "--shared-episodes",
@@ -158,7 +168,9 @@ def run_certify(arguments: argparse.Namespace) -> int:
     chosen = one_of(arguments, "certify", "returns")
     if arguments.returns is not None:
         return _certify_returns(arguments)
-    task = task_of(arguments, "agent", "sigma", chosen=chosen, gamma=arguments.gamma)
+    # Without noise on actions something must say how much the observations have.
+    needed = ("agent", "sigma") if arguments.action_sigma == 0 else ("agent",)
+    task = task_of(arguments, *needed, chosen=chosen, gamma=arguments.gamma)
     agent = agent_of(arguments, chosen.agent, task)
     # Everything below is in the units of the environment: certificates and files know no others.
     units = Units()
@@ -168,11 +180,12 @@ def run_certify(arguments: argparse.Namespace) -> int:
         units = units_of_agent(agent, norm=arguments.norm)
     given = arguments.sigma
     if given is None:
-        given = task.paper.sigma
-    noise = units.to_raw_noise(Noise.of(task.spaces.sigma_of(given)))
+        given = task.paper.sigma if arguments.action_sigma == 0 else 0.0
+    noise = units.to_raw_noise(Noise.of(task.spaces.sigma_of(given), arguments.action_sigma))
     # A share and the whole run get the same, or their setups would differ and the shares could not be merged.
     how = {
         "sigma": noise.features or noise.sigma,
+        "action_sigma": noise.action_sigma,
         "query": _make_query(arguments, task, noise, units),
         "seed": arguments.seed,
         "device": arguments.device,
@@ -190,7 +203,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
     if tol_budget is not None:
         tol_budget *= units.raw_unit
     stop = stopping_rule(
-        noise.sigma,
+        noise.budget_sigma,
         require=require,
         tol=arguments.tol,
         tol_budget=tol_budget,
@@ -231,6 +244,7 @@ def _make_query(arguments: argparse.Namespace, task: Task | None, noise: Noise, 
         task,
         noise,
         budgets=budgets,
+        mixed=arguments.mixed or (),
         norm=arguments.norm,
         threat=threat_of(
             per_step=arguments.per_step, n_shared_episodes=arguments.shared_episodes, certain=arguments.certain
@@ -275,6 +289,8 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
     running.remove("floor")
     running.remove("ceiling")
     refuse(arguments, running, "--returns: no episodes are run")
+    if arguments.action_sigma > 0 or arguments.mixed:
+        raise InputError("--action-sigma and --mixed cannot be combined with --returns: no episodes are run")
     if arguments.record:
         raise InputError("--record cannot be combined with --returns: no episodes are run")
     if arguments.units != "raw":

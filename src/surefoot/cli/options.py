@@ -164,6 +164,17 @@ def add_share(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_action_sigma(parser: argparse.ArgumentParser) -> None:
+    """Add the noise on actions."""
+    section(parser, AGENT).add_argument(
+        "--action-sigma",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="standard deviation of the noise on every continuous action, added behind the attacker (default: 0)",
+    )
+
+
 def agent_of(arguments: argparse.Namespace, agent: str | None, task: Task) -> Policy | None:
     """Return the agent that the options name, with what they declare about it; None for the task's pretrained one."""
     # Loads torch, which the help of a command must not wait for.
@@ -342,6 +353,17 @@ def parse_budgets(text: str) -> tuple[float, ...]:
     count = int((last - first) / step + 1e-9) + 1
     # Rounded, so that 0:1:0.1 contains 0.3 and not 0.30000000000000004, which would be another budget in files.
     return tuple(float(f"{first + step * index:.12g}") for index in range(count))
+
+
+def parse_mixed(text: str) -> tuple[float, float]:
+    """Read ``obs=0.2,act=0.1``: a budget for observations and one for actions; what is not named is 0."""
+    budgets = {"obs": 0.0, "act": 0.0}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        if name not in budgets:
+            raise argparse.ArgumentTypeError(f"must look like obs=0.2,act=0.1, got {text!r}")
+        (budgets[name],) = _split_numbers(value, ",", "obs=0.2,act=0.1", count=1)
+    return budgets["obs"], budgets["act"]
 
 
 def parse_share(text: str) -> Share:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surefoot.cli.options import (
+    add_action_sigma,
     add_common,
     add_declared,
     agent_of,
@@ -52,6 +53,7 @@ def add_train(commands: Any) -> None:
         "camera=0.1,arm=0.2 one per part (with --for-budget default: the one whose pretrained agents are predicted to "
         "certify the most there)",
     )
+    add_action_sigma(parser)
     agent.add_argument(
         "--init-from",
         metavar="AGENT",
@@ -107,7 +109,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     """Train one agent."""
     from surefoot.agents.files import load_card
     from surefoot.noise import Noise
-    from surefoot.play.plan import resolve_device
+    from surefoot.play.plan import limits_of_actions, resolve_device
     from surefoot.play.tasks import TASKS
     from surefoot.proof.rounding import count_decimals
     from surefoot.train.folder import TrainingRun, has_checkpoint
@@ -128,10 +130,15 @@ def run_train(arguments: argparse.Namespace) -> None:
         init_from=arguments.init_from,
         changes=arguments.set,
     )
-    if arguments.sigma is None:
+    given = arguments.sigma
+    if arguments.action_sigma > 0:
+        # Before hours of training.
+        limits_of_actions(task)
+        given = given or 0.0
+    if given is None:
         noise = Noise.of(_select_sigma(arguments, task))
     else:
-        noise = Noise.of(task.spaces.sigma_of(arguments.sigma))
+        noise = Noise.of(task.spaces.sigma_of(given), arguments.action_sigma)
         noise.over(task.spaces.shape)
     teacher = agent_of(arguments, arguments.init_from, task)
     time_limit = arguments.time
@@ -207,7 +214,10 @@ def _select_sigma(arguments: argparse.Namespace, task: Task) -> float:
 
 def _type_sigma(noise: Noise) -> str:
     """Return the noise as it is typed."""
-    return ",".join(f"{sigma:g}" for sigma in noise.features or (noise.sigma,))
+    typed = ",".join(f"{sigma:g}" for sigma in noise.features or (noise.sigma,))
+    if noise.action_sigma > 0:
+        typed += f" --action-sigma {noise.action_sigma:g}"
+    return typed
 
 
 def _report_training(report: Callable[..., None], digits: int, done: int, of: int, curve: TrainingCurve) -> None:

@@ -1,14 +1,16 @@
-"""The observation channel: all that happens to an observation between environment and agent, in this order.
+"""The channels: all that happens to an observation on its way to the agent, and to an action on its way back.
 
-The attacker proposes a perturbation, the ledger clips it to the budget that is left, the noise is added. The lemma
-behind every certificate (adaptive Neyman-Pearson, Kumar, Levine and Feizi 2022) lets the attacker depend on everything
-that has happened up to and including the clean present observation. It does not let it depend on the present noise, so
-the noise of a step is drawn after the attacker has proposed and is shown to it only in the next step.
+The attacker proposes a perturbation, the ledger clips it to the budget that is left, the noise is added, and an action
+is clipped to its limits, in this order. The lemma behind every certificate (adaptive Neyman-Pearson, Kumar, Levine and
+Feizi 2022) lets the attacker depend on everything that has happened up to and including the clean present observation
+or action. It does not let it depend on the present noise, so the noise is drawn after the attacker has proposed and is
+shown to it only in the next step. Both channels share one ledger, because one budget covers both.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -33,14 +35,16 @@ class View:
         episode: Which episode each row is, for attackers that keep notes.
         step: How many of its steps are over.
         observation: The clean present observation.
+        chosen: The action that the agent has just chosen, where that is to be perturbed; None where the observation is.
         state: The simulator's state, where the environment shows it.
-        memory: What the agent remembers of the steps before, perturbed and noisy: the last frames, newest last, or the
-            state of its recurrent network (zeros at the first step).
+        memory: What the agent remembers, perturbed and noisy: the last frames, newest last, or the state of its
+            recurrent network (zeros at the first step). The present observation is among it once it has acted on it.
         clean: What it would remember of the same steps without perturbations and noise.
-        action: The action of the step before (zeros at the first step).
-        last_perturbation: The perturbation of the step before (zeros at the first step).
-        noise: The noise of the step before (zeros at the first step).
-        budget_left: The l2 budget that is left.
+        action: The action of the step before, as the agent chose it (zeros at the first step).
+        last_perturbation: The perturbation of the step before, of an observation or of an action as the present one
+            (zeros at the first step).
+        noise: The noise of the step before, likewise.
+        budget_left: The l2 budget that is left, in the units of what is perturbed.
         policy: The victim.
         stream: Random numbers of the attacker's own.
     """
@@ -48,6 +52,7 @@ class View:
     episode: Tensor
     step: Tensor
     observation: Tensor
+    chosen: Tensor | None = None
     state: Tensor | None
     memory: Tensor
     clean: Tensor
@@ -58,12 +63,17 @@ class View:
     policy: Policy
     stream: Stream
 
+    @property
+    def target(self) -> Tensor:
+        """What is to be perturbed: the clean present observation, or the action that was chosen."""
+        return self.observation if self.chosen is None else self.chosen
+
 
 class Attacker(Protocol):
     """Anything that proposes perturbations, one row each; the channel keeps the budget, not the attacker."""
 
     def propose(self, view: View) -> Tensor:
-        """Return the perturbations it would like, shaped like ``view.observation``."""
+        """Return the perturbations it would like, shaped like ``view.target``."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -79,59 +89,89 @@ class Rows:
         episode: Which episode each row is.
         step: How many of its steps are over.
         episode_start: Which rows begin an episode; None if none does.
+        observation: The clean present observation.
         state: The simulator's state, where it is shown.
         memory: What the agents remember.
         action: The action of the step before.
+        chosen: The present action, once it has been chosen.
     """
 
     episode: Tensor
     step: Tensor
     episode_start: Tensor | None
+    observation: Tensor
     state: Tensor | None
     memory: Tensor
     action: Tensor | None
+    chosen: Tensor | None = None
 
 
 class Channel:
-    """The noisy channel of one block, with the ledger of an attacker's spending when there is one."""
+    """A noisy channel of one block: what is sent through it, observations or actions, with perturbations and noise.
+
+    Attributes:
+        ledger: The attacker's, where it may perturb what is sent; None where it may not.
+        unit: What a perturbation of each feature is measured in by the ledger; None for 1 everywhere.
+        least_unit: The least of these: so much of one feature a budget of 1 buys.
+        limits: What arrives is clipped to these; None for no limits.
+    """
 
     def __init__(
-        self, *, noise: Noise, n_envs: int, shape: tuple[int, ...], stream: Stream, ledger: Ledger | None = None
+        self,
+        *,
+        noise: Noise,
+        n_envs: int,
+        shape: tuple[int, ...],
+        stream: Stream,
+        ledger: Ledger | None = None,
+        unit: Tensor | None = None,
+        least_unit: float = 1.0,
+        limits: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         self.noise = noise
         self.n_envs = n_envs
         self.shape = shape
         self.stream = stream
         self.ledger = ledger
+        self.unit = unit
+        self.least_unit = least_unit
+        self.limits = limits
         self.env: Tensor | None = None  # the environment of each row, once rows are gone
         self.sigmas: float | Tensor = noise.sigma
         if noise.features is not None:
             self.sigmas = torch.from_numpy(noise.over(shape)).to(stream.device)
+        # Of the step before, for the view of an attacker.
+        self.last_noise = torch.zeros((n_envs, *shape), device=stream.device)
+        self.last_perturbation = torch.zeros_like(self.last_noise)
 
-    def send(self, observation: Tensor, rows: Rows | None = None) -> Tensor:
-        """Return what the agent sees, in single precision: observation, clipped perturbation and fresh noise.
+    def send(self, clean: Tensor, rows: Rows | None = None) -> Tensor:
+        """Return what arrives, in single precision: what was sent, clipped perturbation and fresh noise.
 
         They are rounded once, when they have been added: rounded before, a perturbation could grow by the spacing of
         single precision, and an observation with more digits would not be the one that a deployed agent is given.
 
         Args:
-            observation: One row per environment that is left, in the precision of the environment.
+            clean: One row per environment that is left, in the precision of the environment or the agent.
             rows: What an attacker's view shows of them; needed only where there is one.
         """
-        seen = observation
+        moved = clean
         if self.ledger is not None:
             # The attacker speaks before the noise of this step is drawn: the lemma needs that order.
             assert rows is not None
-            seen = observation.double() + self.ledger.admit_perturbation(observation.float(), rows)
-        if self.noise.sigma == 0:
-            return seen.float()
-        # Drawn for every environment, finished or not, so that a row's noise does not depend on its neighbors' fate.
-        noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.sigmas)
-        if self.env is not None:
-            noise = noise[self.env]
-        if self.ledger is not None:
-            self.ledger.noise = noise
-        return (seen + noise).float()
+            self.last_perturbation = self.ledger.admit_perturbation(clean.float(), rows, self)
+            moved = clean.double() + self.last_perturbation
+        if self.noise.sigma > 0:
+            # Drawn for every environment, finished or not: a row's noise does not depend on its neighbors' fate.
+            noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.sigmas)
+            if self.env is not None:
+                noise = noise[self.env]
+            if self.ledger is not None:
+                self.last_noise = noise
+            moved = moved + noise
+        if self.limits is None:
+            return moved.float()
+        # After the noise, where it is a function of what arrives and costs nothing; before it, it would stop the noise.
+        return torch.clamp(moved.float(), *self.limits)
 
     def check(self, observed: Tensor) -> None:
         """Reject observations that are not finite, or too large for single precision to tell from noise this small.
@@ -148,19 +188,21 @@ class Channel:
         self.noise.check_observed(largest)
 
     def restart_rows(self, rows: Tensor) -> None:
-        """Give the rows marked in ``rows`` a full budget: a new episode begins."""
+        """Start a new episode on the rows marked: a view of its first step shows nothing of the one before."""
         if self.ledger is not None:
-            self.ledger.restart_rows(rows)
+            self.last_noise[rows] = 0.0
+            self.last_perturbation[rows] = 0.0
 
     def keep_rows(self, rows: Tensor) -> None:
         """Forget all rows but these."""
         self.env = rows if self.env is None else self.env[rows]
         if self.ledger is not None:
-            self.ledger.keep_rows(rows)
+            self.last_noise = self.last_noise[rows]
+            self.last_perturbation = self.last_perturbation[rows]
 
 
 class Ledger:
-    """Shows the attacker its view and clips what it proposes to the budget that is left."""
+    """Shows the attacker its view and clips what it proposes to the budget that is left, in both channels together."""
 
     def __init__(
         self,
@@ -169,7 +211,6 @@ class Ledger:
         budget: float,
         policy: Policy,
         stream: Stream,
-        unit: Tensor | None,
         n_envs: int,
         shape: tuple[int, ...],
         max_steps: int,
@@ -181,7 +222,6 @@ class Ledger:
             budget: Its l2 budget per episode.
             policy: The victim, for the view.
             stream: The attacker's own random numbers, never the noise's.
-            unit: What a perturbation of each feature is measured in; None for 1 everywhere.
             n_envs: Number of environments.
             shape: Shape of one observation.
             max_steps: Longest episode.
@@ -192,13 +232,10 @@ class Ledger:
         self.budget = budget
         self.policy = policy
         self.stream = stream
-        self.unit = unit
         device = stream.device
         # Squares, in double precision: the l2 norm of an episode is the root of the sum of all of its squares.
         self.used_squared = torch.zeros(n_envs, dtype=torch.float64, device=device)
-        self.noise = torch.zeros((n_envs, *shape), device=device)
-        self.last_perturbation = torch.zeros_like(self.noise)
-        self.clean = policy.memory.empty(self.noise)
+        self.clean = policy.memory.empty(torch.zeros((n_envs, *shape), device=device))
         self.used_by_step = torch.zeros(max_steps, dtype=torch.float64, device=device)
 
     @property
@@ -211,77 +248,74 @@ class Ledger:
         """The l2 norm of all perturbations of each row so far."""
         return self.used_squared.sqrt()
 
-    def admit_perturbation(self, observation: Tensor, rows: Rows) -> Tensor:
-        """Ask the attacker, clip its answer, book it, and return what is let through."""
+    def admit_perturbation(self, clean: Tensor, rows: Rows, channel: Channel) -> Tensor:
+        """Ask the attacker, clip its answer, book it, and return what is let through the channel."""
         budget_left = self.budget_left
         view = View(
             episode=rows.episode,
             step=rows.step,
-            observation=observation,
+            observation=rows.observation.float(),
+            chosen=rows.chosen,
             state=rows.state,
             memory=rows.memory,
             clean=self.clean,
             action=rows.action,
-            last_perturbation=self.last_perturbation,
-            noise=self.noise,
-            budget_left=budget_left,
+            last_perturbation=channel.last_perturbation,
+            noise=channel.last_noise,
+            budget_left=budget_left * channel.least_unit,
             policy=self.policy,
             stream=self.stream,
         )
-        perturbation, squared = self._clip_to_budget(self._ask_attacker(view), budget_left, observation.dtype)
+        proposal = self._ask_attacker(view)
+        perturbation, squared = self._clip_to_budget(proposal, budget_left, clean.dtype, channel.unit)
         self.used_squared = self.used_squared + squared
         self.used_by_step.index_add_(0, rows.step.clamp_max(self.used_by_step.numel() - 1), squared)
-        self.last_perturbation = perturbation
-        self.clean = self.policy.memory.advance(self.clean, observation, rows.action, rows.episode_start)
         return perturbation
 
-    def _clip_to_budget(self, proposal: Tensor, left: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def note_observation(self, rows: Rows) -> None:
+        """Note what the agent would remember of the present observation without perturbation and noise."""
+        observation = rows.observation.float()
+        self.clean = self.policy.memory.advance(self.clean, observation, rows.action, rows.episode_start)
+
+    def _clip_to_budget(
+        self, proposal: Tensor, left: Tensor, dtype: torch.dtype, unit: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Return the perturbations inside the budget that is left, and their squared sizes.
 
         What is too long is shortened to 1e-7 less than what is left, because rounding to float32 may lengthen it by
         6e-8. What was just short enough may have become too long by rounding and is shortened then; what is too small
         for float32 to shorten is dropped. So the sum that is booked never exceeds the squared budget, not by one bit.
         """
-        if self.unit is not None:
-            proposal = torch.where(self.unit > 0, proposal, 0.0)  # what has no noise is out of the attacker's reach
-        size = self._perturbation_norms(proposal)
+        if unit is not None:
+            proposal = torch.where(unit > 0, proposal, 0.0)  # what has no noise is out of the attacker's reach
+        size = _perturbation_norms(proposal, unit)
         # Divided by at least 1e-300, because torch computes both branches.
         scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
         offset = (proposal * expand_rows(scale, proposal)).to(dtype)
-        over = self.used_squared + self._perturbation_norms(offset) ** 2 > self.budget**2
+        over = self.used_squared + _perturbation_norms(offset, unit) ** 2 > self.budget**2
         shorter = (offset.double() * (1 - 2e-7)).to(dtype)
         offset = torch.where(expand_rows(over, offset), shorter, offset)
-        squared = self._perturbation_norms(offset) ** 2
+        squared = _perturbation_norms(offset, unit) ** 2
         over = self.used_squared + squared > self.budget**2
         return offset.masked_fill(expand_rows(over, offset), 0.0), squared.masked_fill(over, 0.0)
-
-    def _perturbation_norms(self, offset: Tensor) -> Tensor:
-        """Return the l2 norms; where the noise differs from feature to feature, in units of the least."""
-        if self.unit is None:
-            return row_norms(offset)
-        return row_norms(offset.double() / torch.where(self.unit > 0, self.unit, 1.0))
 
     def restart_rows(self, rows: Tensor) -> None:
         """Start a new episode on the rows marked."""
         self.used_squared = self.used_squared.masked_fill(rows, 0.0)
-        self.noise[rows] = 0.0
-        self.last_perturbation[rows] = 0.0
         # A view of a first step shows nothing of the environment's episode before.
         self.clean = self.clean.masked_fill(expand_rows(rows, self.clean), 0.0)
 
     def keep_rows(self, rows: Tensor) -> None:
         """Forget all rows but these."""
         self.used_squared = self.used_squared[rows]
-        self.noise = self.noise[rows]
-        self.last_perturbation = self.last_perturbation[rows]
         self.clean = self.clean[rows]
 
     def _ask_attacker(self, view: View) -> Tensor:
         # Copies, which it may scribble on: what it does to them reaches neither agent nor environment.
         shown: dict[str, Any] = {name: value.clone() for name, value in vars(view).items() if isinstance(value, Tensor)}
         proposal = self.attacker.propose(replace(view, **shown))
-        if not isinstance(proposal, Tensor) or proposal.shape != view.observation.shape:
-            expected = tuple(view.observation.shape)
+        if not isinstance(proposal, Tensor) or proposal.shape != view.target.shape:
+            expected = tuple(view.target.shape)
             got = tuple(getattr(proposal, "shape", ())) or type(proposal).__name__
             raise InputError(f"an attacker must propose perturbations of shape {expected}, got {got}")
         if not torch.isfinite(proposal).all():
@@ -289,8 +323,53 @@ class Ledger:
         return proposal.double()
 
 
-def units_of(noise: Noise, shape: tuple[int, ...], device: torch.device) -> Tensor | None:
-    """Return what a perturbation of each feature is measured in: its sigma over the least; None for 1 everywhere."""
-    if noise.features is None:
-        return None
-    return torch.from_numpy(noise.over(shape)).to(device).double() / noise.sigma
+def _perturbation_norms(perturbation: Tensor, unit: Tensor | None) -> Tensor:
+    """Return the l2 norms, each feature in its unit."""
+    if unit is None:
+        return row_norms(perturbation)
+    return row_norms(perturbation.double() / torch.where(unit > 0, unit, 1.0))
+
+
+def observation_channel(
+    noise: Noise, n_envs: int, shape: tuple[int, ...], stream: Stream, ledger: Ledger | None = None
+) -> Channel:
+    """Return the channel from environment to agent, which measures perturbations as budgets count them."""
+    least = unit_of_budget(noise.sigma, noise)
+    unit = None
+    if noise.features is not None:
+        unit = torch.from_numpy(noise.over(shape)).to(stream.device).double() / (noise.sigma / least)
+    elif least != 1:
+        unit = torch.full((1,), least, dtype=torch.float64, device=stream.device)
+    return Channel(noise=noise, n_envs=n_envs, shape=shape, stream=stream, ledger=ledger, unit=unit, least_unit=least)
+
+
+def action_channel(
+    noise: Noise,
+    n_envs: int,
+    limits: tuple[Sequence[float], Sequence[float]],
+    stream: Stream,
+    ledger: Ledger | None = None,
+) -> Channel:
+    """Return the channel from agent to environment; actions are clipped to their limits when they arrive."""
+    least = unit_of_budget(noise.action_sigma, noise)
+    unit = None
+    if least != 1:
+        unit = torch.full((1,), least, dtype=torch.float64, device=stream.device)
+    low, high = (torch.tensor(ends, dtype=torch.float32, device=stream.device) for ends in limits)
+    return Channel(
+        noise=Noise(noise.action_sigma),
+        n_envs=n_envs,
+        shape=tuple(low.shape),
+        stream=stream,
+        ledger=ledger,
+        unit=unit,
+        least_unit=least,
+        limits=(low, high),
+    )
+
+
+def unit_of_budget(sigma: float, noise: Noise) -> float:
+    """Return how much of what has this sigma a budget of 1 buys; 1 in the units of the only noise, or without any."""
+    if sigma in (0, noise.budget_sigma):
+        return 1.0
+    return sigma / noise.budget_sigma

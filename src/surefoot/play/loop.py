@@ -1,4 +1,4 @@
-"""The one loop in which the environment meets the channel.
+"""The one loop in which the environment meets the channels.
 
 Which episodes are run is fixed before anything runs. Inside a block, episode k is run by environment k mod n_envs as
 its (k div n_envs)-th, and every episode is run to its end, so that short episodes are never favored.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,10 +20,10 @@ from surefoot.agents.torch_agents import kept_state
 from surefoot.compute import keep_freed_memory, single_thread
 from surefoot.episodes import Episodes
 from surefoot.errors import DependentRowsError, InputError
-from surefoot.play.channel import Channel, Ledger, Rows, units_of
+from surefoot.play.channel import Channel, Ledger, Rows, action_channel, observation_channel
 from surefoot.play.envs.base import BatchEnv
 from surefoot.play.meter import Meter
-from surefoot.play.plan import Plan
+from surefoot.play.plan import Plan, limits_of_actions
 from surefoot.play.row_checks import RowChecks
 from surefoot.play.streams import Stream, block_seeds, policy_seeds
 
@@ -35,7 +35,7 @@ class Step:
     Attributes:
         observation: The clean observation.
         seen: What the agent sees of it.
-        action: The action of the step before, None at the first.
+        action: The action of the step before as the agent chose it, None at the first.
         budget_used: The l2 budget used so far, this step included; None without an attacker.
     """
 
@@ -60,22 +60,29 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     count = min(plan.block_size, plan.n_episodes - first)
     n_envs = min(plan.block_envs, count)
     device = torch.device(plan.device)
-    # Three streams, so that an attacker that draws random numbers learns nothing about the noise.
-    env_seeds, noise_seeds, own_seeds = block_seeds(plan.seed, plan.purpose, index)
+    # Streams of their own, so that an attacker that draws random numbers learns nothing about the noise.
+    env_seeds, noise_seeds, own_seeds, actuator_seeds = block_seeds(plan.seed, plan.purpose, index)
     backend = plan.task.backend
     env = backend.batch(plan.block_envs if backend.fixed_rows else n_envs, env_seeds, device)
     ledger = None
     if plan.attacker is not None:
         ledger = make_ledger(plan, n_envs, Stream(own_seeds, device))
-    noise = Stream(noise_seeds, device)
-    channel = Channel(noise=plan.noise, n_envs=n_envs, shape=plan.task.spaces.shape, stream=noise, ledger=ledger)
+    # The same ledger for both channels: one budget covers what is done to either.
+    on_observations = ledger if "observations" in plan.channels else None
+    on_actions = ledger if "actions" in plan.channels else None
+    shape = plan.task.spaces.shape
+    channel = observation_channel(plan.noise, n_envs, shape, Stream(noise_seeds, device), on_observations)
+    actuator = None
+    if plan.noise.action_sigma > 0 or on_actions is not None:
+        limits = limits_of_actions(plan.task)
+        actuator = action_channel(plan.noise, n_envs, limits, Stream(actuator_seeds, device), on_actions)
     own: AbstractContextManager[None] = nullcontext()
     if plan.policy.stochastic:
         own = seeded(*policy_seeds(plan.seed, plan.purpose, index))
     keep_freed_memory()
     with single_thread(), torch.inference_mode(plan.attacker is None):
         try:
-            loop = BlockLoop(plan=plan, env=env, channel=channel, count=count)
+            loop = BlockLoop(plan=plan, env=env, channel=channel, actuator=actuator, ledger=ledger, count=count)
             before = kept_state(loop.policy)
             with own:
                 loop.run_episodes(first, watch, Meter(index))
@@ -118,7 +125,6 @@ def make_ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
         budget=plan.budget,
         policy=plan.policy.to(stream.device),
         stream=stream,
-        unit=units_of(plan.noise, plan.task.spaces.shape, stream.device),
         n_envs=n_envs,
         shape=plan.task.spaces.shape,
         max_steps=plan.task.scoring.max_steps,
@@ -128,11 +134,22 @@ def make_ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
 class BlockLoop:
     """One block being run: rows are environments with an episode to run, dropped when they have none left."""
 
-    def __init__(self, *, plan: Plan, env: BatchEnv, channel: Channel, count: int) -> None:
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        env: BatchEnv,
+        channel: Channel,
+        count: int,
+        actuator: Channel | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
         device = torch.device(plan.device)
         scoring = plan.task.scoring
         self.env = env
         self.channel = channel
+        self.actuator = actuator
+        self.ledger = ledger
         self.policy = plan.policy.to(device)
         self.n_envs = channel.n_envs
         self.count = count
@@ -160,8 +177,10 @@ class BlockLoop:
             self.noisy = channel.sigmas > 0
             # What has no noise is compared with nothing, but must be finite.
             self.units = channel.sigmas.masked_fill(channel.sigmas == 0, torch.inf)
+        elif plan.noise.action_sigma > 0 and plan.noise.sigma == 0:
+            self.noisy = torch.zeros(plan.task.spaces.shape, dtype=torch.bool, device=device)
         # An attacker must not spend on episodes that are over, and some environments cannot step them.
-        self.done_check_interval = env.done_check_interval if channel.ledger is None else 1
+        self.done_check_interval = env.done_check_interval if ledger is None else 1
 
     def run_episodes(self, first: int, watch: Watch | None = None, meter: Meter | None = None) -> None:
         """Run to the end of the last episode; ``table`` then has returns, lengths and budgets used per episode."""
@@ -180,9 +199,11 @@ class BlockLoop:
             scaled = observation if self.units is None else observation / self.units
             torch.maximum(self.largest, scaled.abs().amax().float(), out=self.largest)
             rows = None
-            if self.channel.ledger is not None:
-                rows = self._rows_for_view(first, action)
+            if self.ledger is not None:
+                rows = self._rows_for_view(first, observation, action)
             seen = self.channel.send(observation, rows)
+            if self.ledger is not None and rows is not None:
+                self.ledger.note_observation(rows)
             if watch is not None:
                 watch(self._step_to_watch(observation, seen, action))
             before = (self.memory, seen, action, self.episode_start)
@@ -192,7 +213,13 @@ class BlockLoop:
             if row_checks.is_due():
                 row_checks.check_step(before, self.memory, action)
             del before  # memory to be used again
-            observation, reward, over = self.env.step(action)
+            # The agent remembers the action that it chose: what becomes of it behind its back it does not know.
+            executed = action
+            if self.actuator is not None:
+                if rows is not None:
+                    rows = replace(rows, memory=self.memory, chosen=action.float())
+                executed = self.actuator.send(action, rows)
+            observation, reward, over = self.env.step(executed)
             # An environment that has no episode left to run may be stepped on: its rewards count for nothing.
             self.add_rewards(torch.where(self.alive, reward, self.nothing))
             self.steps += self.alive
@@ -227,8 +254,10 @@ class BlockLoop:
         if bool(again.any()):
             observation = observation.clone()
             observation[again] = self.env.restart_rows(again)
-            self.channel.restart_rows(again)
-            if self.channel.ledger is not None:
+            for channel in self._channels():
+                channel.restart_rows(again)
+            if self.ledger is not None:
+                self.ledger.restart_rows(again)
                 # A view of a first step shows nothing of the environment's episode before.
                 action = action.clone()
                 self.memory = self.memory.clone()
@@ -256,8 +285,8 @@ class BlockLoop:
         episode = self._episode()[over]
         self.table[0, episode] = self.total[over]
         self.table[1, episode] = self.steps[over].double()
-        if self.channel.ledger is not None:
-            self.table[2, episode] = self.channel.ledger.budget_used[over]
+        if self.ledger is not None:
+            self.table[2, episode] = self.ledger.budget_used[over]
 
     def _episode(self) -> Tensor:
         """Return which episode of the block each row runs."""
@@ -267,7 +296,10 @@ class BlockLoop:
         if self.rewards is not None:
             self.rewards.keep_rows(rows)
         self.env.keep_rows(rows)
-        self.channel.keep_rows(rows)
+        for channel in self._channels():
+            channel.keep_rows(rows)
+        if self.ledger is not None:
+            self.ledger.keep_rows(rows)
         self.number = self.number[rows]
         self.turn = self.turn[rows]
         self.steps = self.steps[rows]
@@ -277,19 +309,22 @@ class BlockLoop:
         if self.episode_start is not None:
             self.episode_start = self.episode_start[rows]
 
-    def _rows_for_view(self, first: int, action: Tensor | None) -> Rows:
+    def _channels(self) -> list[Channel]:
+        return [self.channel] if self.actuator is None else [self.channel, self.actuator]
+
+    def _rows_for_view(self, first: int, observation: Tensor, action: Tensor | None) -> Rows:
         return Rows(
             episode=first + self._episode(),
             step=self.steps,
             episode_start=self.episode_start,
+            observation=observation,
             state=self.env.read_state(),
             memory=self.memory,
             action=action,
         )
 
     def _step_to_watch(self, observation: Tensor, seen: Tensor, action: Tensor | None) -> Step:
-        ledger = self.channel.ledger
-        budget_used = None if ledger is None else ledger.budget_used
+        budget_used = None if self.ledger is None else self.ledger.budget_used
         return Step(observation=observation.float(), seen=seen, action=action, budget_used=budget_used)
 
 

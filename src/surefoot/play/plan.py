@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from surefoot.play.streams import check_purpose, seed_sequence
 from surefoot.play.task import Task
 from surefoot.provenance import sha256
 
+# What an attacker may perturb, by the name of the option that says so.
+CHANNELS = {"observations": ("observations",), "actions": ("actions",), "both": ("observations", "actions")}
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
@@ -34,7 +38,7 @@ class Plan:
     Attributes:
         task: The task.
         policy: The agent; it must fit the task.
-        noise: Noise on every new observation.
+        noise: Noise on every new observation, and on every action.
         n_episodes: Number of episodes.
         seed: Seed of the whole run.
         purpose: What the episodes are for, as ``play.streams`` lists it: episodes of one seed and two purposes share no
@@ -42,8 +46,9 @@ class Plan:
         device: "cpu" or "cuda".
         n_envs: Environments that run in parallel in one block; the task's own number by default.
         episodes_per_env: Episodes that each of them runs in turn; the task's own number by default.
-        attacker: Who perturbs observations, or None.
+        attacker: Who perturbs, or None.
         budget: The attacker's l2 budget per episode.
+        channels: What it perturbs: "observations", "actions" or both.
         per_step: Whether to keep the rewards of each step, for certificates against a budget per step.
     """
 
@@ -58,6 +63,7 @@ class Plan:
     episodes_per_env: int | None = None
     attacker: Attacker | None = None
     budget: float = 0.0
+    channels: tuple[str, ...] = ("observations",)
     per_step: bool = False
 
     def __post_init__(self) -> None:
@@ -81,8 +87,30 @@ class Plan:
         if not (math.isfinite(self.budget) and self.budget >= 0):
             raise InputError(f"budget must be a finite number >= 0, got {self.budget}")
         _check_fit(self.task, self.policy)
+        self._check_channels()
         if self.per_step:
             _check_rewards(self.task)
+
+    def _check_channels(self) -> None:
+        """Reject noise or attacks on actions that have no limits, and attacks on what has no noise where some has."""
+        if not self.channels or self.channels not in CHANNELS.values():
+            raise InputError(f"channels must be one of {', '.join(map(repr, CHANNELS.values()))}, got {self.channels}")
+        if self.noise.action_sigma > 0:
+            # In single precision and against its spacing, as for observations: actions are as large as their limits.
+            largest = max(map(abs, chain(*limits_of_actions(self.task))))
+            Noise(self.noise.action_sigma).over(())
+            Noise(self.noise.action_sigma).check_observed(largest, "an action")
+        if self.attacker is None:
+            return
+        if "actions" in self.channels:
+            limits_of_actions(self.task)
+        sigmas = {"observations": self.noise.sigma, "actions": self.noise.action_sigma}
+        if any(sigmas.values()) and not all(sigmas[name] for name in self.channels):
+            (bare,) = (name for name in self.channels if not sigmas[name])
+            raise InputError(
+                f"the attacker perturbs {bare}, which have no noise, and the others have; attack what has noise "
+                "(channel=), or an agent without any"
+            )
 
     @property
     def block_envs(self) -> int:
@@ -145,6 +173,8 @@ class Plan:
         if self.attacker is not None:
             facts["attacker"] = self.attacker.describe()
             facts["budget"] = self.budget
+            if self.channels != CHANNELS["observations"]:
+                facts["channels"] = list(self.channels)
         # What most plans do not have is left out, and the order stays: the seed follows from this text.
         if self.per_step and scoring.reward_range is not None:
             facts["reward_range"] = list(scoring.reward_range)
@@ -179,6 +209,7 @@ class Plan:
         made_up = Episodes.from_returns(
             returns,
             sigma=self.noise.features or self.noise.sigma,
+            action_sigma=self.noise.action_sigma,
             floor=scoring.floor,
             ceiling=scoring.ceiling,
             task=self.task.name,
@@ -191,6 +222,30 @@ class Plan:
             return made_up
         lengths = np.full(len(returns), scoring.max_steps)
         return replace(made_up, lengths=lengths, reward_values=np.zeros(len(returns)), reward_repeats=lengths)
+
+
+def limits_of_actions(task: Task) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the lowest and the highest value of each number of an action.
+
+    Raises:
+        InputError: If actions are discrete, or have no limits.
+    """
+    spaces = task.spaces
+    if spaces.n_actions is not None:
+        raise InputError(f"noise and attacks on actions need continuous ones, {task.name} has discrete ones")
+    if spaces.low is None or spaces.high is None or not np.isfinite([*spaces.low, *spaces.high]).all():
+        raise InputError(f"noise and attacks on actions need finite limits of them, {task.name} has none")
+    return spaces.low, spaces.high
+
+
+def attacked_channels(noise: Noise, channel: str | None) -> tuple[str, ...]:
+    """Return what an attacker perturbs: what is named, by default what has noise, or observations where nothing has."""
+    if channel is None:
+        noisy = {"observations": noise.sigma > 0 or noise.action_sigma == 0, "actions": noise.action_sigma > 0}
+        return tuple(name for name, has_noise in noisy.items() if has_noise)
+    if channel not in CHANNELS:
+        raise InputError(f"channel must be one of {', '.join(CHANNELS)}, got {channel!r}")
+    return CHANNELS[channel]
 
 
 def own_seed(*plans: Plan) -> int:

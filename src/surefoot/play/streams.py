@@ -7,6 +7,7 @@ below 2^128 and every part of a key below 2^32; ``seed_sequence`` rejects all ot
     0   ()                            the seed as it is: Gymnasium's own generators
     1   (0,)                          the noise of ``smooth(seed=...)``, the first child of its seed
     1   (WRAPPER,)                    the noise that ``NoisyObservation`` adds in training
+    1   (ACTUATOR,)                   the noise of ``ActuatorNoise(seed=...)``
     2   (block, part)                 episodes of a certificate
     3+  (purpose, ..., block, part)   episodes for any other purpose, ``Purpose`` in front
     2+  (purpose, ..., 0, 5)          where the seeds of vector simulators begin, see ``simulator_seed``
@@ -27,6 +28,7 @@ from torch import Tensor
 from surefoot.errors import InputError
 
 WRAPPER = 0x5F00
+ACTUATOR = 0x5F01
 # A prime with room for the rows of a block below 2^31, and that divided by the golden ratio.
 SIMULATOR_SEEDS = 2_146_435_069
 GOLDEN_STEP = 1_326_569_827
@@ -45,7 +47,7 @@ class Purpose(IntEnum):
     TRAINING = 7  # not of a plan: see training_seeds
     DIRECTION = 8  # not of a plan: see direction_seeds
     TAPED = 9  # one episode to look at
-    VALUE_GAPS = 10  # units of an agent's values, for attacks
+    VALUE_GAPS = 10  # what an attack measures of an agent before it begins: units of its values, harmful pushes
     VERIFICATION = 11  # fresh episodes of a verification
     ATTACK_TRAINING = 12  # (ATTACK_TRAINING, iteration): what an attacker learns from
     ATTACK_SELECTION = 13  # (ATTACK_SELECTION, round): choosing an attacker
@@ -87,9 +89,10 @@ def seed_sequence(seed: int | None, *key: int) -> np.random.SeedSequence:
 
 
 def block_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.random.SeedSequence, ...]:
-    """Return the streams of one block of a plan: the environment's, the noise's, the attacker's."""
+    """Return the streams of one block of a plan: environment, noise of observations, attacker, noise of actions."""
     check_purpose(purpose)
-    return tuple(seed_sequence(seed, *purpose, block, part) for part in range(3))
+    # Parts 3 and 4 are those of ``policy_seeds``.
+    return tuple(seed_sequence(seed, *purpose, block, part) for part in (0, 1, 2, 5))
 
 
 def policy_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.random.SeedSequence, int]:

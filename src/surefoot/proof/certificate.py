@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from surefoot.episodes import LIMITS, MOST_ASKED, Baseline, Episodes, checked_returns, names_limits
 from surefoot.errors import InputError
 from surefoot.files import number, numbers, read_json, untrusted, write_json
+from surefoot.noise import budget_sigma
 from surefoot.proof.rounding import format_exact, rounded_lower, rounded_upper
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ CERTIFICATE_SCHEMA = 1
 CERTIFICATE_FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
 # What only some setups have.
-_OPTIONAL = ("gamma", "sigma_per_feature", "stochastic", "stated_by_user")
-_REQUESTED = ("norm", "probabilities", "quantiles", "cvars")
+_OPTIONAL = ("gamma", "sigma_per_feature", "action_sigma", "stochastic", "stated_by_user")
+_REQUESTED = ("norm", "mixed", "probabilities", "quantiles", "cvars")
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Certificate(ABC):
     """Bounds on the mean return of a smoothed agent under every attack of a kind; one subclass per kind.
 
     Attributes:
-        budgets: The l2 budgets asked for, in the units of the observations.
+        budgets: The l2 budgets asked for, in the units of the observations; of the actions, where only they have noise;
+            in standard deviations of the noise, where both have.
         lower: Certified lower bound on the expected return at each budget, rounded down.
         upper: Certified upper bound at each budget, rounded up, or None without a known ceiling.
         estimate: Mean return without attack: an estimate, never a bound.
@@ -65,12 +67,13 @@ class Certificate(ABC):
         confidence: That of all lower bounds simultaneously, and of all upper bounds simultaneously.
         method: How the bounds were computed.
         n_episodes: Number of episodes, those used to select a method included.
-        sigma: Standard deviation of the noise (the smallest, if it differs from feature to feature).
+        sigma: Standard deviation of the noise on observations (the smallest, if it differs from feature to feature).
         floor: Lowest return that the rules allow.
         ceiling: Highest return that the rules allow, or None if unknown.
         metadata: What the episode data say about the setup: task, agent, seed and more.
         record_sha256: Hash of the episode data, setup included.
-        requested: Budgets in another norm, probabilities, quantiles and CVaR that were asked for, as JSON data.
+        requested: Budgets in another norm or for both channels, probabilities, quantiles and CVaR that were asked for,
+            as JSON data.
         method_selection: How the method was selected, or why a sequential run stopped; None if fixed in advance.
         observed: The lowest and the highest return of the episodes; None when read from a file.
 
@@ -158,6 +161,25 @@ class Certificate(ABC):
             f"this certificate lists budgets up to {format_exact(self.budgets.max())}, got {format_exact(budget)}"
         )
 
+    @property
+    def action_sigma(self) -> float:
+        """Standard deviation of the noise on actions; 0 where they have none."""
+        return float(self.metadata.get("action_sigma", 0.0))
+
+    @property
+    def budget_sigma(self) -> float:
+        """What budgets are divided by to be scaled ones."""
+        return budget_sigma(self.sigma, self.action_sigma)
+
+    @property
+    def channel(self) -> str:
+        """What the attacks perturb that the bounds hold against: what has noise."""
+        if self.action_sigma == 0:
+            return "observations"
+        if self.sigma == 0:
+            return "actions"
+        return "observations and actions"
+
     def is_about(self, metadata: Mapping[str, Any], sigma: float) -> bool:
         """Return whether this setup has the same task, agent and noise as the certificate."""
         return same_setup({**self.metadata, "sigma": self.sigma}, {**metadata, "sigma": sigma})
@@ -239,6 +261,8 @@ class Certificate(ABC):
         for key in _OPTIONAL:
             if self.metadata.get(key) is not None:
                 content[key] = self.metadata[key]
+        if self.action_sigma > 0:
+            content["channel"] = self.channel
         if self.max_steps is not None:
             content["max_steps"] = self.max_steps
         content["statement"] = self.statement
@@ -327,7 +351,7 @@ def same_setup(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     Agents are never compared by name: all of CleanRL's have the same.
     """
     # A hash names one agent; the noise of every feature counts, not only the least.
-    keys = ("sigma", "sigma_per_feature", "stochastic", "task", "agent_sha256")
+    keys = ("sigma", "sigma_per_feature", "action_sigma", "stochastic", "task", "agent_sha256")
     return bool(one.get("agent_sha256")) and all(one.get(key) == other.get(key) for key in keys)
 
 
@@ -343,16 +367,26 @@ def checked_episodes(episodes: Episodes, *, stopped: bool = False) -> Floats:
     # The theorems start from the distribution of returns without attack, under the noise that is stated.
     if episodes.attacked:
         raise InputError("a certificate needs episodes without attack, got attacked episodes")
-    if not (math.isfinite(episodes.sigma) and episodes.sigma > 0):
+    if not (math.isfinite(episodes.sigma) and episodes.noise.budget_sigma > 0):
         raise InputError(f"sigma must be > 0, got {episodes.sigma}: without noise nothing is certified")
     return checked_returns(episodes.returns, episodes.floor, episodes.ceiling)
 
 
 def common_fields(
-    episodes: Episodes, budgets: Sequence[float], confidence: float, *, stopped: bool = False
+    episodes: Episodes, budgets: Sequence[float], confidence: float, *, stopped: bool = False, on_actions: bool = False
 ) -> dict[str, Any]:
-    """Check episodes and return the fields that all certificates of them have in common, without bounds."""
+    """Check episodes and return the fields that all certificates of them have in common, without bounds.
+
+    Args:
+        episodes: The episodes.
+        budgets: What was asked for.
+        confidence: Likewise.
+        stopped: Whether fewer episodes than planned will do.
+        on_actions: Whether the proof divides budgets by ``budget_sigma`` and so covers noise on actions.
+    """
     returns = checked_episodes(episodes, stopped=stopped)
+    if not on_actions:
+        refuse_action_noise(episodes)
     metadata = dict(episodes.metadata)
     # Which limits the user stated is said only where there are any.
     metadata.pop("stated_by_user", None)
@@ -382,6 +416,15 @@ def common_fields(
         "record_sha256": episodes.sha256,
         "observed": (float(returns.min()), float(returns.max())),
     }
+
+
+def refuse_action_noise(episodes: Episodes) -> None:
+    """Raise if episodes have noise on actions, which is certified against budgets of whole episodes in l2 alone."""
+    if episodes.noise.action_sigma > 0:
+        raise InputError(
+            "noise on actions (action_sigma=) is certified against l2 budgets of whole episodes alone; leave other "
+            "norms and threats out"
+        )
 
 
 def checked_budget(budget: float) -> float:
@@ -430,6 +473,8 @@ def _read_metadata(content: Mapping[str, Any]) -> dict[str, Any]:
     metadata = {key: content[key] for key in (*_SETUP, *_OPTIONAL) if content.get(key) is not None}
     if content.get("max_steps") is not None:
         metadata["max_steps"] = int(content["max_steps"])
+    if "action_sigma" in metadata:
+        metadata["action_sigma"] = number(metadata["action_sigma"])
     return metadata
 
 

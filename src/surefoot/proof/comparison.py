@@ -28,7 +28,7 @@ from surefoot.episodes import MOST_ASKED, Episodes
 from surefoot.errors import InputError
 from surefoot.files import number, read_json, untrusted
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.certificate import checked_budget
+from surefoot.proof.certificate import checked_budget, refuse_action_noise
 from surefoot.proof.difference import Interval, Pairs, difference_interval, pair_up, rounded_interval
 from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.proposals import plug_in_means
@@ -452,6 +452,8 @@ class Comparer(StoppingMonitor):
         self.floor = a.floor
         self.ceiling = a.ceiling
         self.anytime = anytime
+        if question.budgets:
+            refuse_action_noise(a)
         if question.budgets and not a.sigma > 0:
             raise InputError(f"A must have noise, got sigma {a.sigma:g}: without it nothing is certified under attack")
         if anytime and self.pairing == "unknown":

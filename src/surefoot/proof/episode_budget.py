@@ -82,7 +82,7 @@ class EpisodeCertificate(Certificate):
     def _mean_bounds(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
         source = self.source
         # One by one: a quotient too large for a float is infinite, at which only what is certain remains.
-        scaled = np.array([budget / self.sigma for budget in budgets])
+        scaled = np.array([budget / self.budget_sigma for budget in budgets])
         if source is None:
             return None
         if isinstance(source, Band):
@@ -100,7 +100,8 @@ class EpisodeCertificate(Certificate):
         """Return bounds on the probability that the return is at least ``threshold``, under any attack."""
         if not math.isfinite(threshold):
             raise InputError(f"threshold must be a finite number, got {threshold}")
-        where = (self._band_or_error, float(threshold), checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        scaled = checked_budget(budget) / self.budget_sigma
+        where = (self._band_or_error, float(threshold), scaled, self.floor, self.ceiling)
         lower = float(worst_case.probability_lower(*where))
         upper = float(worst_case.probability_upper(*where))
         # Exactly 1 means certain, because the threshold is the floor or below: nothing was computed that could round.
@@ -110,7 +111,7 @@ class EpisodeCertificate(Certificate):
 
     def quantile(self, q: float, budget: float) -> Bounds:
         """Return bounds on the q-quantile of the return, under any attack with that budget."""
-        where = (self._band_or_error, q, checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        where = (self._band_or_error, q, checked_budget(budget) / self.budget_sigma, self.floor, self.ceiling)
         lower = float(worst_case.quantile_lower(*where))
         upper = float(worst_case.quantile_upper(*where))
         # Without a ceiling nothing bounds a quantile that few or no returns have reached.
@@ -121,7 +122,7 @@ class EpisodeCertificate(Certificate):
     def cvar(self, q: float, budget: float) -> Bounds:
         """Return bounds on the mean of the lowest share q of returns (CVaR), under any attack with that budget."""
         band = self._band_or_error
-        where = (band, q, checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        where = (band, q, checked_budget(budget) / self.budget_sigma, self.floor, self.ceiling)
         assert self.observed is not None
         lower = float(rounded_lower(worst_case.cvar_lower(*where), self.floor, self.observed))
         upper = float(worst_case.cvar_upper(*where))
@@ -165,12 +166,19 @@ class EpisodeCertificate(Certificate):
     @property
     def scope(self) -> str:
         """What the budget bounds, in words."""
-        return "total {norm} norm of the perturbations of one episode"
+        scope = "total {norm} norm of the perturbations of one episode"
+        if self.channel == "observations and actions":
+            scope += ", each divided by the sigma of its noise"
+        return scope
 
     @property
     def attack_clause(self) -> str:
         """Which attacks the bounds hold against."""
-        return "whose perturbations of the observations of one episode have a total l2 norm of at most budgets[i]"
+        divided = ""
+        if self.channel == "observations and actions":
+            divided = ", each divided by the sigma of its noise,"
+        what = f"{self.channel} of one episode{divided}"
+        return f"whose perturbations of the {what} have a total l2 norm of at most budgets[i]"
 
     @property
     def joint_clause(self) -> str:
@@ -260,7 +268,7 @@ def certificate_of(
     if isinstance(source, BoundedMeans):
         betting = bets_as_json(source)
     made = EpisodeCertificate(
-        **common_fields(episodes, budgets, confidence, stopped=method == "sequential"),
+        **common_fields(episodes, budgets, confidence, stopped=method == "sequential", on_actions=True),
         method=method,
         method_selection=method_selection,
         threshold_spacing=threshold_spacing,
@@ -278,7 +286,7 @@ def _prove_bounds(
     floor = episodes.floor
     ceiling = episodes.ceiling
     alpha = 1 - query.confidence
-    scaled = np.array([budget / float(episodes.sigma) for budget in query.budgets])
+    scaled = np.array([budget / float(episodes.noise.budget_sigma) for budget in query.budgets])
     if method in ("betting", "sequential"):
         return both_sides(returns, scaled, alpha, floor, ceiling, anytime=method == "sequential"), None
     if method != "auto":

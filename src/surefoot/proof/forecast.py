@@ -65,7 +65,7 @@ def forecast(
     pilot: Episodes, *, budget: float, alpha: float, n_episodes: int, require: float | None = None
 ) -> Forecast:
     """Predict what ``n_episodes`` episodes certify at a budget, and how many a required mean needs."""
-    scaled_budget = budget / pilot.sigma
+    scaled_budget = budget / pilot.noise.budget_sigma
     sample = Sample.of(pilot.returns)
 
     def predicted_bound(n: float) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 from surefoot.episodes import MOST_ASKED, Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.proof.certificate import Certificate, checked_budget
+from surefoot.proof.certificate import Certificate, checked_budget, refuse_action_noise
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.shared_budget import SharedBudget, SharedBudgetCertificate
 from surefoot.proof.step_budget import PerStepCertificate, StepBudget
@@ -133,6 +133,8 @@ class Query:
         quantiles: Quantiles of the return that are bounded too.
         cvars: Shares q for which the mean of the lowest share q of returns is bounded too (CVaR).
         norm: The norm of the budgets; None for l2.
+        mixed: The pairs of a budget for observations and one for actions that ``budgets`` include, where they were
+            given so; one per budget.
 
     Example:
         >>> from surefoot import Episodes, Query
@@ -151,6 +153,7 @@ class Query:
     quantiles: tuple[float, ...] = ()
     cvars: tuple[float, ...] = ()
     norm: Norm | None = None
+    mixed: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence)
@@ -171,6 +174,7 @@ class Query:
         noise: Noise | float | Sequence[float],
         *,
         budgets: Sequence[float] | None = None,
+        mixed: Sequence[tuple[float, float]] = (),
         norm: str = "l2",
         threat: Threat = EPISODE,
         **options: Any,
@@ -184,7 +188,9 @@ class Query:
         Args:
             task: The task; None for precomputed returns, about whose observations nothing is known.
             noise: The noise, or sigma, or one sigma per feature.
-            budgets: Attack budgets, in the units of the observations and in this norm.
+            budgets: Attack budgets, in the units of the observations and in this norm. With noise on actions alone they
+                are in the units of the actions; with noise on both they count standard deviations.
+            mixed: Instead of ``budgets``: pairs of a budget for observations and one for actions, in their units.
             norm: "l2", "l1" or "linf".
             threat: What one budget covers.
             **options: Other fields of a query: confidence, method, thresholds and so on.
@@ -199,6 +205,10 @@ class Query:
         """
         if not isinstance(noise, Noise):
             noise = Noise.of(noise)
+        if mixed:
+            if budgets is not None:
+                raise InputError("budgets= cannot be combined with mixed=; give one of them")
+            budgets = [noise.mixed_budget(*pair) for pair in mixed]
         max_steps = 1 if task is None else task.scoring.max_steps
         n_observations = _covered_observations(threat, max_steps)
         other_norm = None
@@ -207,26 +217,35 @@ class Query:
         elif norm != "l2":
             other_norm = Norm(name=norm)
         # The paper's figures are about l2 budgets for whole episodes.
-        if budgets is None and task is not None and other_norm is None and threat == EPISODE:
+        is_papers = other_norm is None and threat == EPISODE and noise.action_sigma == 0
+        if budgets is None and task is not None and is_papers:
             budgets = task.paper.budgets or None
         if budgets is None:
             # As much for every observation as an l2 budget of 1 for a whole episode has.
             scale = math.sqrt(n_observations / max_steps)
             if other_norm is not None:
                 scale /= other_norm.factor
-            budgets = default_budgets(noise.sigma, scale=scale)
-        return cls(budgets=tuple(budgets), threat=threat, norm=other_norm, **options)
+            budgets = default_budgets(noise.budget_sigma, scale=scale)
+        return cls(budgets=tuple(budgets), threat=threat, norm=other_norm, mixed=tuple(mixed), **options)
 
     def with_budget(self, budget: float) -> Query:
         """Return the query with one more budget, in ascending order; the same where it is among them."""
         if budget in self.budgets:
             return self
+        if self.mixed:
+            raise InputError(f"a budget of {budget:g} cannot be added to mixed=; give it as one of them")
         return replace(self, budgets=tuple(sorted({*self.budgets, budget})))
 
     def answer(self, episodes: Episodes) -> Certificate:
         """Certify the episodes against the attacker that the query is about."""
+        if self.mixed:
+            budgets = tuple(episodes.noise.mixed_budget(*pair) for pair in self.mixed)
+            made = replace(self, budgets=budgets, mixed=()).answer(episodes)
+            pairs = [{"observations": float(one), "actions": float(other)} for one, other in self.mixed]
+            return replace(made, requested={**made.requested, "mixed": pairs})
         if self.norm is None:
             return self.threat.certify(episodes, self)
+        refuse_action_noise(episodes)
         # All that has at most this norm is within the larger l2 budget, about which the proofs are.
         made = replace(self, budgets=self.norm.in_l2(self.budgets), norm=None).answer(episodes)
         return replace(made, requested={**made.requested, "norm": self.norm.to_json(self.budgets)})

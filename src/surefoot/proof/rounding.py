@@ -93,3 +93,13 @@ def _format_rounded(value: float, digits: int, direction: str) -> str:
     if rounded == 0:
         rounded = abs(rounded)
     return f"{rounded:f}"
+
+
+def format_noise(sigma: float, action_sigma: float) -> str:
+    """Return the noise on observations, the least where features differ, and on actions in a few words."""
+    on_actions = f"sigma {format_exact(action_sigma)} on actions"
+    if action_sigma == 0:
+        return f"sigma {format_exact(sigma)}"
+    if sigma == 0:
+        return on_actions
+    return f"sigma {format_exact(sigma)}, {on_actions}"

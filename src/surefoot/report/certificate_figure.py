@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from surefoot.episodes import Baseline
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.comparison import Comparison
-from surefoot.proof.rounding import format_exact, format_percent
+from surefoot.proof.rounding import format_exact, format_noise, format_percent
 
 BOUND_COLOR = "#0b5394"
 UPPER_COLOR = "#7f9fbf"
@@ -64,7 +64,7 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
     axes.set_ylabel("mean return")
     name = certificate.metadata.get("agent") or certificate.metadata.get("task") or "given returns"
     axes.set_title(
-        f"{name}: sigma {format_exact(certificate.sigma)}, {certificate.n_episodes:,} episodes, "
+        f"{name}: {format_noise(certificate.sigma, certificate.action_sigma)}, {certificate.n_episodes:,} episodes, "
         f"{format_percent(certificate.confidence)} confidence ({certificate.method})",
         fontsize=10,
         parse_math=False,

@@ -24,6 +24,7 @@ from surefoot.proof.rounding import (
     format_estimate,
     format_exact,
     format_lower,
+    format_noise,
     format_percent,
     format_upper,
 )
@@ -33,6 +34,16 @@ if TYPE_CHECKING:
 
 TEXT_WIDTH = 78
 _MOST_SIGMAS = 8  # that are listed; the others are in the file
+ACTUATOR_NOTE = (
+    "The noise of an action must be added behind the attacker, at the actuator: an agent that sends noisy commands "
+    "over an attacked wire is not covered."
+)
+# What an attack is called, by what it perturbs.
+_ATTACK_NAMES = {
+    "observations": "observation attack",
+    "actions": "action attack",
+    "observations and actions": "attack on observations and actions",
+}
 _REASONS = {
     "proved": "stopped early: requirement proved",
     "refuted": "stopped early: requirement refuted",
@@ -215,8 +226,14 @@ def asked_budgets(certificate: Certificate) -> list[float]:
 
 
 def budget_texts(certificate: Certificate) -> list[str]:
-    """Return each budget as text, in the norm that was asked for."""
-    return list(map(format_budget, asked_budgets(certificate)))
+    """Return each budget as text, in the norm or as the pair that was asked for."""
+    pairs = certificate.requested.get("mixed")
+    if pairs is None:
+        return list(map(format_budget, asked_budgets(certificate)))
+    texts = []
+    for pair in pairs:
+        texts.append(f"obs {format_budget(pair['observations'])}, act {format_budget(pair['actions'])}")
+    return texts
 
 
 # --- the sentence -----------------------------------------------------------------------------------------------------
@@ -253,11 +270,15 @@ def headline(certificate: Certificate, required: float | None = None, baseline: 
     budget = f"budget {budget_texts(certificate)[index]}"
     if norm != "l2":
         budget = f"{norm} {budget}"
+    scope = certificate.scope.format(norm=norm)
+    if "mixed" in certificate.requested:
+        scope = "l2 norms of all perturbations of observations and of actions in one episode"
     return (
         f"With {format_percent(certificate.confidence)} confidence, "
         f"the expected {_name_return(certificate)}{certificate.per} "
-        f"of the smoothed agent is at least {lower} under any observation attack{_attacked_part(certificate)} "
-        f"with {budget} ({certificate.scope.format(norm=norm)}){assumption(certificate)}."
+        f"of the smoothed agent is at least {lower} under any {_ATTACK_NAMES[certificate.channel]}"
+        f"{_attacked_part(certificate)} "
+        f"with {budget} ({scope}){assumption(certificate)}."
     )
 
 
@@ -315,6 +336,10 @@ def requested_lines(certificate: Certificate) -> Iterator[str]:
     norm = certificate.requested.get("norm")
     if norm is not None:
         yield f"Perturbations with {norm['name']} norm b have an l2 norm of at most {norm['factor']:.6g} b."
+    pairs = certificate.requested.get("mixed")
+    if pairs is not None:
+        costs = ", ".join(format_exact(float(f"{budget:.6g}")) for budget in certificate.budgets)
+        yield f"Budgets on both in standard deviations, sqrt((obs/sigma)^2 + (act/action sigma)^2): {costs}."
     for row in certificate.requested.get("probabilities", ()):
         event = f"P(return >= {format_exact(row['at_least'])})"
         for budget, low, high in zip(budgets, row["lower"], row["upper"], strict=True):
@@ -353,6 +378,8 @@ def notes(certificate: Certificate) -> list[str]:
     if at_zero.size:
         smallest = max(0.0, certificate.estimate - float(at_zero[0]))
         lines.append(could_not_see(smallest, certificate.n_episodes, digits=digits_for(certificate)))
+    if certificate.action_sigma > 0:
+        lines.append(ACTUATOR_NOTE)
     return lines
 
 
@@ -360,7 +387,9 @@ def describe_noise(certificate: Certificate) -> str:
     """Return the noise in words; where it differs from feature to feature, with the unit of the budgets."""
     features = certificate.metadata.get("sigma_per_feature")
     if features is None:
-        return f"sigma {format_exact(certificate.sigma)}"
+        return format_noise(certificate.sigma, certificate.action_sigma)
+    if certificate.action_sigma > 0:
+        return f"sigma {_list_sigmas(features)} by feature, sigma {format_exact(certificate.action_sigma)} on actions"
     unit = f"perturbations are divided by sigma / {format_exact(certificate.sigma)}{_untouched_features(features)}"
     return f"sigma {_list_sigmas(features)} by feature ({unit})"
 
@@ -409,7 +438,9 @@ def certificate_statement(certificate: Certificate) -> str:
     """Return the sentence of the certificate's file, about all of its budgets."""
     setting = f"noise sigma {format_exact(certificate.sigma)}"
     features = certificate.metadata.get("sigma_per_feature")
-    if features is not None:
+    if certificate.action_sigma > 0:
+        setting = _both_noises(certificate)
+    elif features is not None:
         setting = (
             f"noise sigma {_list_sigmas(features)} by feature; perturbations are divided by sigma / "
             f"{format_exact(certificate.sigma)} before their norm is taken, so that a plain norm of the budget is "
@@ -428,4 +459,16 @@ def certificate_statement(certificate: Certificate) -> str:
         f"Under every attack {certificate.attack_clause}, the expected {_name_return(certificate)}{certificate.per} of "
         f"the smoothed agent ({setting}) is at least lower[i]{at_most}{assumption(certificate)}. With confidence "
         f"{format_exact(certificate.confidence)} all lower bounds hold simultaneously, for all budgets{upper_too}."
+        f"{f' {ACTUATOR_NOTE}' if certificate.action_sigma > 0 else ''}"
     )
+
+
+def _both_noises(certificate: Certificate) -> str:
+    """Return the noise on observations, where there is any, and on actions."""
+    features = certificate.metadata.get("sigma_per_feature")
+    on_actions = f"{format_exact(certificate.action_sigma)} on every action, clipped afterwards"
+    if features is not None:
+        return f"noise sigma {_list_sigmas(features)} by feature{_untouched_features(features)} and {on_actions}"
+    if certificate.sigma > 0:
+        return f"noise sigma {format_exact(certificate.sigma)} on every observation and {on_actions}"
+    return f"noise sigma {on_actions}"

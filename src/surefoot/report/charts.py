@@ -113,7 +113,7 @@ def label_runs(runs: Sequence[FinishedRun]) -> list[str]:
 
 def _details_of(run: FinishedRun) -> dict[str, str]:
     """Return what may distinguish runs of one agent; of attacks only sigma does."""
-    details = {"sigma": f"sigma {format_exact(run.sigma)}", "method": "", "episodes": "", "confidence": "", "seed": ""}
+    details = {"sigma": run.noise, "method": "", "episodes": "", "confidence": "", "seed": ""}
     if run.certificate is not None:
         details["method"] = run.certificate.method
         details["episodes"] = f"{run.certificate.n_episodes:,} episodes"

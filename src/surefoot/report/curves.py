@@ -100,7 +100,8 @@ def perfect_curve(run: FinishedRun, grid: Sequence[float]) -> BoundCurve | None:
     if stated.n_episodes > believable:
         return None
     returns = np.broadcast_to(stated.ceiling, stated.n_episodes)
-    perfect = Episodes.from_returns(returns, sigma=stated.sigma, floor=stated.floor, ceiling=stated.ceiling)
+    known = {"floor": stated.floor, "ceiling": stated.ceiling, "action_sigma": stated.action_sigma}
+    perfect = Episodes.from_returns(returns, sigma=stated.sigma, **known)
     made = _certify_like(stated, perfect, stated.method, _spacing_of(run))
     if made is None:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 from surefoot.episodes import Baseline, Episodes
 from surefoot.proof.certificate import Certificate, same_setup
-from surefoot.proof.rounding import count_decimals
+from surefoot.proof.rounding import count_decimals, format_noise
 from surefoot.report.certificate_text import digits_for, headline_index
 
 
@@ -58,6 +58,18 @@ class FinishedRun:
         if self.certificate is not None:
             return self.certificate.sigma
         return float(self.measured["sigma"])
+
+    @property
+    def action_sigma(self) -> float:
+        """Standard deviation of the noise on actions."""
+        if self.certificate is not None:
+            return self.certificate.action_sigma
+        return float(self.measured.get("action_sigma", 0.0))
+
+    @property
+    def noise(self) -> str:
+        """The noise in words."""
+        return format_noise(self.sigma, self.action_sigma)
 
     @property
     def digits(self) -> int:

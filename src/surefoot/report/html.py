@@ -28,6 +28,7 @@ FACT_NAMES = {
     "agent": "agent",
     "sigma": "sigma (noise)",
     "sigma_per_feature": "sigma of each feature",
+    "action_sigma": "sigma on actions",
     "method": "method",
     "confidence": "confidence",
     "n_episodes": "episodes",
@@ -165,7 +166,7 @@ def comparison_table(group: Group) -> str:
         digits = entry.run.digits
         row = [
             entry.label,
-            format_exact(stated.sigma),
+            entry.run.noise.removeprefix("sigma "),
             stated.method,
             f"{stated.n_episodes:,}",
             format_percent(stated.confidence),

@@ -156,6 +156,9 @@ def budget_meanings(groups: Sequence[Group]) -> list[str]:
 def budget_examples(groups: Sequence[Group]) -> str:
     """Return what the headline's budget, or an attack's largest, is in the units of the observations."""
     run = [*groups[0].certified, *groups[0].attacked][0].run
+    if run.action_sigma > 0:
+        # The words are about observations.
+        return ""
     # Attacks are measured with one sigma, in l2, over whole episodes.
     sigma: Any = run.sigma
     norm = "l2"
@@ -202,8 +205,8 @@ def attack_sentence(run: FinishedRun) -> str:
     attack = run.measured
     mean, worst = _lowest_mean(run)
     noise = "undefended (sigma = 0)"
-    if run.sigma > 0:
-        noise = f"smoothed with sigma {format_exact(run.sigma)}"
+    if run.sigma > 0 or run.action_sigma > 0:
+        noise = f"smoothed with {run.noise}"
     return (
         f"Under the strongest attack tried (method {attack.get('method')}, "
         f"budget {format_exact(attack['budgets'][worst])}), "

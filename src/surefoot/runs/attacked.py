@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.attacks.actions import Push, find_push
 from surefoot.attacks.learned import LearnedAttacker
 from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.value_gaps import default_lambdas
@@ -20,6 +21,7 @@ from surefoot.attacks.victim import Smoothing, smoothing_of
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError, did_you_mean
 from surefoot.files import safe_name
+from surefoot.play.channel import unit_of_budget
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import Progress
 from surefoot.play.streams import Purpose
@@ -60,6 +62,7 @@ class AttackGrid:
         noise_samples: Noise samples that attacks on a smoothed agent average over.
         attacker: The learned attacker; None until it is trained or read.
         trials: Of the method "strongest": what was tried on selection episodes, to choose the lowest at each budget.
+        push: What an adaptive attack on actions has found to harm most.
     """
 
     base: Plan
@@ -69,6 +72,7 @@ class AttackGrid:
     noise_samples: int = 128
     attacker: LearnedAttacker | None = None
     trials: tuple[Trial, ...] = ()
+    push: Push | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -79,6 +83,11 @@ class AttackGrid:
         if METHODS[self.method].has_lambda and not self.lambdas:
             raise InputError(f"the method {self.method} needs at least one lambda")
         METHODS[self.method].check(self.base.task, self.base.policy)
+        if METHODS[self.method].needs_learning and (self.base.noise.action_sigma or "actions" in self.base.channels):
+            raise InputError(
+                f"the method {self.method} is learned for observations alone, where actions have no noise; use "
+                "method='adaptive'"
+            )
         method = METHODS[self.method]
         if (method.is_learned and self.attacker is None) or (method.is_battery and not self.trials):
             return
@@ -91,6 +100,10 @@ class AttackGrid:
         """The name of the run's folder: all that usually differs between attacks."""
         base = self.base
         agent = f"{base.policy.name}-sigma{base.noise.sigma:g}"
+        if base.noise.action_sigma > 0:
+            agent += f"-action-sigma{base.noise.action_sigma:g}"
+        if "actions" in base.channels:
+            agent += f"-on-{'-'.join(base.channels)}"
         return safe_name(f"attack-{self.method}-{agent}-seed{base.seed}-n{base.n_episodes}")
 
     @property
@@ -117,6 +130,14 @@ class AttackGrid:
         """The noise that attacks average over."""
         return smoothing_of(self.base.noise, self.noise_samples)
 
+    def with_push(self) -> AttackGrid:
+        """Return the grid with the push of actions that harms most at its largest budget, where its method uses one."""
+        if self.method != "adaptive" or "actions" not in self.base.channels:
+            return self
+        largest = max(self.budgets)
+        unit = unit_of_budget(self.base.noise.action_sigma, self.base.noise)
+        return replace(self, push=find_push(self.plan(largest, 0.0), largest * unit))
+
     def configurations(self) -> list[tuple[float, float | None]]:
         """Return every pair of budget and lambda."""
         return list(product(self.budgets, self.columns))
@@ -133,10 +154,13 @@ class AttackGrid:
             policy=self.base.policy,
             budget=budget,
             smoothing=self.smoothing,
+            noise=self.base.noise,
+            channels=self.base.channels,
+            push=self.push,
             lambda_q=lambda_ or 0.0,
             attacker=self.attacker,
         )
-        attacker = METHODS[method].build(chosen)
+        attacker = METHODS[method].attacker(chosen)
         return replace(self.twin, attacker=attacker, budget=budget)
 
     def strongest_at(self, budget: float) -> Trial:
@@ -248,6 +272,8 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         "method": grid.method,
         # An undefended agent has no noise to average over.
         "noise_samples": grid.noise_samples if setup["sigma"] > 0 else None,
+        **{key: setup[key] for key in ("action_sigma",) if key in setup},
+        **({"channels": list(grid.base.channels)} if "actions" in grid.base.channels else {}),
         "seed": grid.base.seed,
         "n_episodes": grid.base.n_episodes,
         "budgets": list(grid.budgets),

@@ -52,12 +52,15 @@ def run_name(plan: Plan) -> str:
 
 def _noise_name(plan: Plan) -> str:
     features = plan.noise.features
+    on_actions = ""
+    if plan.noise.action_sigma > 0:
+        on_actions = f"-action-sigma{plan.noise.action_sigma:g}"
     if features is None:
-        return f"{plan.noise.sigma:g}"
+        return f"{plan.noise.sigma:g}{on_actions}"
     shown = "_".join(f"{sigma:g}" for sigma in features[:8])
     if len(features) > 8:
         shown += f"_{_hash_briefly(repr(features))}"
-    return shown
+    return f"{shown}{on_actions}"
 
 
 def _hash_briefly(text: str) -> str:
@@ -150,7 +153,7 @@ def _certify_sequentially(
     monitor = Monitor(
         goal,
         confidence=query.confidence,
-        sigma=plan.noise.sigma,
+        sigma=plan.noise.budget_sigma,
         floor=plan.task.scoring.floor,
         ceiling=plan.task.scoring.ceiling,
     )
@@ -164,7 +167,8 @@ def _certify_sequentially(
 
 def _plan_attack(plan: Plan, certificate: Certificate, required: float | None) -> Plan | None:
     """Return an attack to show next to the quiet episode; none where the budget is not that of one episode."""
-    if certificate.kind is not None:
+    # The page shows what is done to observations; of attacks on actions it would show nothing.
+    if certificate.kind is not None or certificate.action_sigma > 0:
         return None
     about = headline_index(certificate, required, plan.task.baseline)
     return attacked_plan(plan, float(certificate.budgets[about]))

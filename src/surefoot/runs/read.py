@@ -29,7 +29,7 @@ from surefoot.report.taped_frames import MOST_TAPED
 from surefoot.runs.folder import configuration_name
 
 ATTACK_SCHEMA = 1
-_IDENTITY = ("task", "agent", "agent_sha256", "seed", "sigma_per_feature")
+_IDENTITY = ("task", "agent", "agent_sha256", "seed", "sigma_per_feature", "action_sigma")
 
 
 def read_run(folder: Path) -> FinishedRun:
@@ -126,8 +126,8 @@ def _find_baseline(setup: Mapping[str, Any], found: Any) -> Baseline | None:
     """Return the open-loop baseline: the measured one of our own tasks, and only of others what ``run.json`` says."""
     name = setup.get("task")
     if isinstance(name, str) and name in BASELINES and is_count(setup.get("block_size")):
-        # It was measured by the plain return, which is no baseline of a discounted one.
-        if setup.get("gamma") is not None:
+        # It was measured by the plain return, which is no baseline of a discounted one, and without noise on actions.
+        if setup.get("gamma") is not None or setup.get("action_sigma") is not None:
             return None
         return BASELINES[name]
     try:
@@ -156,6 +156,7 @@ def check_attack(content: Mapping[str, Any]) -> None:
     for spending in content["budget_used_per_step"]:
         numbers(spending)
     number(content["sigma"])
+    number(content.get("action_sigma", 0.0))
     int(content["n_episodes"])
 
 

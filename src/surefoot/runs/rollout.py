@@ -11,7 +11,7 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.channel import Attacker
-from surefoot.play.plan import Plan, resolve_device, seeded_plan
+from surefoot.play.plan import Plan, attacked_channels, resolve_device, seeded_plan
 from surefoot.play.rollout import Progress, play
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
@@ -24,6 +24,7 @@ def rollout(
     agent: object,
     *,
     sigma: Sigma,
+    action_sigma: float = 0.0,
     n_episodes: int = 10_000,
     seed: int | None = None,
     device: str = "cpu",
@@ -32,6 +33,7 @@ def rollout(
     n_envs: int | None = None,
     attacker: str | Attacker | None = None,
     budget: float = 0.0,
+    channel: str | None = None,
     per_step: bool = False,
     progress_callback: Progress | None = None,
 ) -> Episodes:
@@ -50,6 +52,9 @@ def rollout(
         sigma: Standard deviation of the noise on every new observation, in the observation's units, or one for each
             feature; budgets then count the perturbation of feature i divided by sigma_i / (the least sigma). For
             observations in parts also by name, ``{"camera": 0.1}``: the others have no noise, and are not attacked.
+        action_sigma: Standard deviation of the noise on every continuous action, added behind the attacker and clipped
+            afterwards. With it budgets are in the units of the actions or, where observations have noise too, count
+            standard deviations.
         n_episodes: Number of episodes.
         seed: Seed of the run; the same seed gives the same returns. By default it follows from agent and setup, so
             that no agent can contain it.
@@ -58,10 +63,11 @@ def rollout(
         backend: "ray" runs episodes on the Ray cluster that this process is connected to, else on that of
             ``RAY_ADDRESS`` or of this machine, instead of in ``workers`` processes; the results are the same.
         n_envs: Environments that run in parallel; the task's own number by default.
-        attacker: What perturbs observations: the name of an attack, "adaptive" for one, as ``surefoot.attack`` has
-            them (with its defaults, and lambda 0), or an object with ``propose(view)`` and ``describe()``. Its
-            episodes share no random numbers with those of a certificate.
+        attacker: What perturbs observations or actions: the name of an attack, "adaptive" for one, as
+            ``surefoot.attack`` has them (with its defaults, and lambda 0), or an object with ``propose(view)`` and
+            ``describe()``. Its episodes share no random numbers with those of a certificate.
         budget: The attacker's l2 budget per episode.
+        channel: What it perturbs, "observations", "actions" or "both"; by default what has noise, else observations.
         per_step: Whether to keep the rewards of each step, for ``surefoot.certify_per_step``.
         progress_callback: Called with the numbers of finished and of all episodes.
 
@@ -75,7 +81,7 @@ def rollout(
     plan = Plan(
         task=task,
         policy=as_policy(agent, task.spaces),
-        noise=Noise.of(task.spaces.sigma_of(sigma)),
+        noise=Noise.of(task.spaces.sigma_of(sigma), action_sigma),
         n_episodes=n_episodes,
         # A stream of its own: attacked episodes share no random numbers with those of a certificate.
         purpose=() if attacker is None else (Purpose.ATTACK,),
@@ -85,6 +91,8 @@ def rollout(
     )
     # Before an attacker is put in: the seed of an agent does not depend on who attacks it.
     plan = seeded_plan(plan, seed)
+    if attacker is not None:
+        plan = replace(plan, channels=attacked_channels(plan.noise, channel))
     if isinstance(attacker, str):
         plan = AttackGrid(base=plan, budgets=(budget,), method=attacker).plan(budget, 0.0)
     elif attacker is not None:

@@ -126,7 +126,7 @@ class TrainingRun:
 
     Attributes:
         task: What to train on.
-        noise: The noise on every new observation.
+        noise: The noise on every new observation, and with PPO on every action.
         out: An empty or new folder, or with ``resume`` one that holds a checkpoint.
         seed: Training seed.
         device: Where to learn.
@@ -168,7 +168,7 @@ class TrainingRun:
     @property
     def budget(self) -> float:
         """The budget at which the certified value chooses the weights."""
-        return 2 * self.sigma if self.for_budget is None else self.for_budget
+        return 2 * self.noise.budget_sigma if self.for_budget is None else self.for_budget
 
     def open_folder(self) -> TrainingFolder:
         """Claim the folder to write to."""

@@ -98,6 +98,8 @@ def kept_weights(model: Any) -> NamedArrays:
 
 
 def _train_one(run: TrainingRun, settings: OffPolicySettings) -> Policy:
+    if run.noise.action_sigma > 0:
+        raise InputError("noise on actions (action_sigma=) is trained with PPO alone; leave it out, or the preset")
     folder = run.open_folder()
     task = run.task
     # The networks are small: more than one thread costs more than it brings.

@@ -35,7 +35,8 @@ from surefoot.agents.policies import Policy
 from surefoot.compute import single_thread
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.play.channel import Channel
+from surefoot.play.channel import Channel, action_channel
+from surefoot.play.plan import limits_of_actions
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.train.actors import Actor, CleanCritic, FrameMemory, deployed_weights
@@ -128,6 +129,8 @@ class Players:
         self.settings = settings
         self.teacher = teacher
         self.shape = task.spaces.shape
+        self.task = task
+        self.actuator: Channel | None = None
         self.max_steps = task.scoring.max_steps
         self.restarts = settings.n_steps > 0
         n_envs = settings.n_envs
@@ -154,7 +157,7 @@ class Players:
         """Run ``n_steps`` of every environment, or one whole episode, with random actions.
 
         Args:
-            noise: The noise on every observation.
+            noise: The noise on every observation, and on every action.
             stream: Random numbers of noise and actions.
             hold: How often the action before is repeated instead of a new one chosen.
             taught: The share of rows in which the teacher acts.
@@ -164,6 +167,8 @@ class Players:
         """
         n_envs = len(self.alive)
         channel = Channel(noise=noise, n_envs=n_envs, shape=self.shape, stream=stream)
+        if noise.action_sigma > 0:
+            self.actuator = action_channel(noise, n_envs, limits_of_actions(self.task), stream)
         if not self.row:
             self._look(self.env.reset(), channel, torch.ones_like(self.alive))
         by_teacher = stream.uniform(0.0, 1.0, (n_envs,)) < taught
@@ -213,7 +218,11 @@ class Players:
             wanted = self.wanted
             action = torch.where(by_teacher.view(-1, *[1] * (action.dim() - 1)), wanted.to(action.dtype), action)
         self.acted = action
-        following, reward, over = self.env.step(action)
+        executed = action
+        if self.actuator is not None:
+            # Not what the actor remembers: deployed it does not know the noise on its actions.
+            executed = self.actuator.send(action)
+        following, reward, over = self.env.step(executed)
         self.last_action = head.to_memory(action)
         self._count_rewards(reward, over)
         return following, {

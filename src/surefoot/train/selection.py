@@ -82,7 +82,7 @@ def predict_bound(played: Episodes, budget: float) -> float:
 
     Without noise nothing is certified; then it is their mean.
     """
-    if played.sigma == 0:
+    if played.noise.budget_sigma == 0:
         return float(played.returns.mean())
     return forecast(played, budget=budget, alpha=ALPHA, n_episodes=len(played)).limit
 

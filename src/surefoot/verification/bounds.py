@@ -193,6 +193,30 @@ def check_norm(raw: Raw) -> list[str]:
     return []
 
 
+def check_mixed(raw: Raw) -> list[str]:
+    """Check that budgets for observations and actions together are the root of the sum of their scaled squares."""
+    pairs = raw.certificate.get("mixed")
+    if pairs is None:
+        return []
+    certificate = raw.certificate
+    divisor = divisor_of_budgets(certificate)
+    sigmas = {"observations": float(certificate["sigma"]), "actions": float(certificate.get("action_sigma", 0.0))}
+    if not isinstance(pairs, list) or len(pairs) != len(certificate["budgets"]):
+        return ["mixed must have a pair for every budget"]
+    wrong = []
+    for pair, budget in zip(pairs, certificate["budgets"], strict=True):
+        squares = 0.0
+        for name, sigma in sigmas.items():
+            # Without noise nothing may be perturbed.
+            if pair[name] > 0 and sigma == 0:
+                wrong.append(f"there is a budget of {pair[name]:g} for {name}, which have no noise")
+            elif pair[name] != 0:
+                squares += (pair[name] * divisor / sigma) ** 2
+        if set(pair) != set(sigmas) or not close(budget, math.sqrt(squares), 1e-12 * budget):
+            wrong.append(f"the budget {budget!r} is not that of {pair!r:.100}")
+    return wrong
+
+
 # What is checked of the bounds of each certificate, by its file.
 CHECKS: dict[str, tuple[Check, ...]] = {
     "certificate.json": (
@@ -201,10 +225,24 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         check_distribution,
         check_joint_confidence,
         check_norm,
+        check_mixed,
     ),
     "shared.json": (check_shared_bounds, check_norm),
     "per-step.json": (check_step_bounds, check_norm),
 }
+
+
+def divisor_of_budgets(certificate: dict[str, Any]) -> float:
+    """Return what budgets are divided by: the only sigma; 1 where observations and actions have one each."""
+    on_actions = certificate.get("action_sigma", 0.0)
+    if not is_number(on_actions):
+        raise CannotRecomputeError(f"action_sigma is {on_actions!r:.60}, expected a number")
+    sigmas = [sigma for sigma in (float(certificate["sigma"]), float(on_actions)) if sigma != 0]
+    if min(sigmas, default=0.0) < 0:
+        raise CannotRecomputeError(f"the sigmas {sigmas} must not be below 0")
+    if len(sigmas) == 2:
+        return 1.0
+    return sum(sigmas)
 
 
 def read_claim(certificate: dict[str, Any]) -> Claim:
@@ -217,7 +255,7 @@ def read_claim(certificate: dict[str, Any]) -> Claim:
         if not is_number(certificate.get(name)):
             raise CannotRecomputeError(f"{name} is {certificate.get(name)!r:.60}, expected a number")
     confidence = float(certificate["confidence"])
-    sigma = float(certificate["sigma"])
+    sigma = divisor_of_budgets(certificate)
     floor = float(certificate["floor"])
     if not (0 < confidence < 1 and sigma > 0):
         raise CannotRecomputeError(f"confidence {confidence} and sigma {sigma} do not allow a certificate")

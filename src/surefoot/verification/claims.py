@@ -18,18 +18,18 @@ from surefoot.verification.verdict import FAILED, IMPOSSIBLE, Verdict
 
 # Fields of certificates that the setup has too.
 _COPIED: tuple[str, ...] = ("sigma", "sigma_per_feature", "floor", "ceiling", "gamma", "max_steps")
-_COPIED += ("task", "agent", "agent_sha256", "seed", "stochastic")
+_COPIED += ("task", "agent", "agent_sha256", "seed", "stochastic", "action_sigma")
 _NEEDED = {"schema", "confidence", "n_episodes", "method", "record_sha256", "budgets", "lower", "upper", "statement"}
 _NEEDED |= {"task", "agent", "agent_sha256", "seed", "sigma", "floor", "ceiling", "estimate", "estimate_sem"}
 _OPTIONAL = {"gamma", "sigma_per_feature", "stochastic", "norm", "method_selection", "bets", "planner", "max_steps"}
-_OPTIONAL |= {"stated_by_user"}
+_OPTIONAL |= {"stated_by_user", "action_sigma", "channel"}
 _NEEDED_BY_FILE = {
     "certificate.json": _NEEDED | {"joint_confidence", "threshold_spacing"},
     "shared.json": _NEEDED | {"kind", "n_shared_episodes", "certain", "n_pilot_episodes"},
     "per-step.json": _NEEDED | {"kind", "n_steps", "reward_range"},
 }
 _OPTIONAL_BY_FILE = {
-    "certificate.json": _OPTIONAL | {"probabilities", "quantiles", "cvars"},
+    "certificate.json": _OPTIONAL | {"mixed", "probabilities", "quantiles", "cvars"},
     "shared.json": _OPTIONAL,
     "per-step.json": _OPTIONAL,
 }
@@ -138,9 +138,24 @@ def _check_facts(raw: Raw) -> list[str]:
     features = setup.get("sigma_per_feature")
     if features is not None and not _is_smallest_sigma(setup.get("sigma"), features):
         wrong.append(f"sigma {setup.get('sigma')!r} is not the smallest sigma of the features {features!r}")
+    on_actions = setup.get("action_sigma")
+    if on_actions is not None and not (is_number(on_actions) and on_actions > 0):
+        wrong.append(f"action_sigma is {on_actions!r:.60}, expected a number > 0 or none")
+    channel = _channel_of(setup)
+    if certificate.get("channel") != channel:
+        wrong.append(f"the channel is {certificate.get('channel')!r:.60}, by the noise it is {channel!r}")
     if setup.get("attacker") is not None or "budget_used" in raw.arrays:
         wrong.append("the episodes were attacked")
     return wrong
+
+
+def _channel_of(setup: dict[str, Any]) -> str | None:
+    """Return what may be attacked by the noise of a setup; None where that is observations alone, as usual."""
+    if not setup.get("action_sigma"):
+        return None
+    if not setup.get("sigma"):
+        return "actions"
+    return "observations and actions"
 
 
 def _is_smallest_sigma(sigma: Any, features: Any) -> bool:

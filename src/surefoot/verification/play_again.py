@@ -91,7 +91,7 @@ def plan_of(raw: Raw, options: RerunOptions) -> Plan:
         plan = Plan(
             task=task,
             policy=_load_policy(setup, task, options),
-            noise=Noise.of(setup.get("sigma_per_feature", setup["sigma"])),
+            noise=Noise.of(setup.get("sigma_per_feature", setup["sigma"]), setup.get("action_sigma", 0.0)),
             n_episodes=int(setup["n_planned"]),
             seed=int(setup["seed"]),
             device=_device_of(setup),

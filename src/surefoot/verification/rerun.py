@@ -17,6 +17,7 @@ from surefoot.agents.resolve import locate
 from surefoot.agents.torch_agents import kept_state
 from surefoot.errors import DependentRowsError, InputError
 from surefoot.play.plan import Plan
+from surefoot.verification.bounds import divisor_of_budgets
 from surefoot.verification.play_again import (
     CannotRerunError,
     ForgedError,
@@ -31,7 +32,7 @@ from surefoot.verification.play_again import (
     runs_code,
     unusual_limit,
 )
-from surefoot.verification.recompute.bands import Claim, recompute
+from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, recompute
 from surefoot.verification.recompute.fresh import highest_worst_means, log_capital
 from surefoot.verification.recompute.run_files import Raw
 from surefoot.verification.recompute.sampling import enough_blocks, least_forgery, miss_probability
@@ -154,10 +155,10 @@ def scaled_budgets(raw: Raw) -> list[float]:
     try:
         root = math.sqrt(float(certificate.get("n_steps", 1)))
         for budget in certificate["budgets"]:
-            radius = float(budget) * root / float(certificate["sigma"])
+            radius = float(budget) * root / divisor_of_budgets(certificate)
             if 0 <= radius < math.inf:
                 radii.append(radius)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+    except (CannotRecomputeError, KeyError, TypeError, ValueError, ZeroDivisionError):
         # A failed check of the bounds says so.
         return []
     return radii
@@ -268,7 +269,7 @@ def _compare_fresh(
         "mean": fresh_mean,
         "false_alarm": FALSE_ALARM,
         "confidence": 1 - OWN_ALPHA,
-        "budgets": [radius * plan.noise.sigma for radius in radii],
+        "budgets": [radius * plan.noise.budget_sigma for radius in radii],
         "lower": proved.least.tolist(),
     }
     n_alone = count_alone(plan, n_fresh)

@@ -12,8 +12,7 @@ from typing import Any
 MOST_SIGMAS = 8  # of features that a sentence lists
 # What an attack may do, by the name of the certificate's file.
 _ATTACKS = {
-    "certificate.json": "whose perturbations of the observations of one episode have a total l2 norm of at most "
-    "budgets[i]",
+    "certificate.json": "whose perturbations of the {channel} have a total l2 norm of at most budgets[i]",
     "shared.json": "whose squared perturbations of the observations of {shared} sum to at most the square of "
     "budgets[i]",
     "per-step.json": "whose perturbation of each single observation has an l2 norm of at most budgets[i]",
@@ -29,7 +28,7 @@ def write_sentence(name: str, certificate: Mapping[str, Any]) -> str:
     """
     n_shared = certificate.get("n_shared_episodes")
     shared = "an episode" if n_shared == 1 else f"{n_shared} episodes together"
-    attack = _ATTACKS[name].format(shared=shared)
+    attack = _ATTACKS[name].format(shared=shared, channel=_describe_channel(certificate))
     if name == "shared.json" and certificate.get("certain") is not True:
         attack += " in expectation"
     what = "return"
@@ -53,7 +52,21 @@ def write_sentence(name: str, certificate: Mapping[str, Any]) -> str:
         sentence += ", and so do all upper bounds"
         if name == "certificate.json":
             sentence += _describe_joint_confidence(certificate)
+    if certificate.get("action_sigma"):
+        return (
+            f"{sentence}. The noise of an action must be added behind the attacker, at the actuator: an agent that "
+            "sends noisy commands over an attacked wire is not covered."
+        )
     return f"{sentence}."
+
+
+def _describe_channel(certificate: Mapping[str, Any]) -> str:
+    """Return what may be perturbed: what has noise."""
+    if not certificate.get("action_sigma"):
+        return "observations of one episode"
+    if not certificate.get("sigma"):
+        return "actions of one episode"
+    return "observations and actions of one episode, each divided by the sigma of its noise,"
 
 
 def _describe_assumptions(certificate: Mapping[str, Any]) -> str:
@@ -98,19 +111,28 @@ def _describe_episodes(certificate: Mapping[str, Any]) -> str:
 def _describe_noise(certificate: Mapping[str, Any]) -> str:
     smallest = _format_number(certificate.get("sigma"))
     features = certificate.get("sigma_per_feature")
+    on_actions = f"{_format_number(certificate.get('action_sigma'))} on every action, clipped afterwards"
     if not isinstance(features, list):
-        return smallest
+        if not certificate.get("action_sigma"):
+            return smallest
+        if not certificate.get("sigma"):
+            return on_actions
+        return f"{smallest} on every observation and {on_actions}"
     shown = ", ".join(_format_number(sigma) for sigma in features[:MOST_SIGMAS])
     if len(features) > MOST_SIGMAS:
         shown += ", ..."
-    described = (
-        f"{shown} by feature; perturbations are divided by sigma / {smallest} before their norm is taken, so that a "
-        "plain norm of the budget is covered too"
-    )
+    described = f"{shown} by feature"
+    if not certificate.get("action_sigma"):
+        described += (
+            f"; perturbations are divided by sigma / {smallest} before their norm is taken, so that a plain norm of "
+            "the budget is covered too"
+        )
     # Nothing hides a perturbation of a feature without noise: the sentence must say that none is assumed.
     without = features.count(0)
     if without:
         described += f"; features without noise ({without} of {len(features)}) are taken not to be perturbed"
+    if certificate.get("action_sigma"):
+        described += f" and {on_actions}"
     return described
 
 

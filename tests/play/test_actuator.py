@@ -1,0 +1,505 @@
+"""The actuator channel: noise on actions behind the attacker, one ledger for both channels, and what it certifies.
+
+The game of one step below is the worst case of a mixed budget: its return depends on the sum of both noises alone, so
+that an attacker who splits its budget as the noise is split attains the bound exactly.
+"""
+
+import math
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import surefoot
+from laws import too_many
+from surefoot.agents.smoothed import PredictableNoiseWarning
+from surefoot.attacks.actions import EachChannel, Push, find_push, opposite_push
+from surefoot.attacks.composed import Structured
+from surefoot.attacks.registry import METHODS, Configuration
+from surefoot.attacks.victim import Smoothing
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.noise import Noise
+from surefoot.play import channel as channels
+from surefoot.play import loop
+from surefoot.play.channel import Channel, Ledger
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.proof.query import Query, certify
+from toys import (
+    Spy,
+    Timed,
+    actor_with_critic,
+    constant,
+    dependent,
+    echo,
+    fixed,
+    not_normal,
+    off,
+    shifted,
+    toy_task,
+    with_env,
+)
+from toys import too_few as too_few_wins
+
+OBS, ACT = 0.3, 0.4  # the sigma of the sum of both is 0.5
+TOTAL = math.hypot(OBS, ACT)
+P, N = 0.9, 40_000
+BOTH = ("observations", "actions")
+
+
+def limited(task, limit=8.0):
+    return replace(task, spaces=replace(task.spaces, low=(-limit,), high=(limit,)))
+
+
+def pay_below(sigma, *, two_sided=False):
+    """Pay 1 where the executed action, noise of this sigma alone, is below a threshold: with probability P."""
+    omega = float(sigma * stats.norm.ppf((1 + P) / 2 if two_sided else P))
+    return lambda actions, clock, length: (actions[:, 0].abs() if two_sided else actions[:, 0]) <= omega
+
+
+def game(sigma, **options):
+    return limited(toy_task(fixed(1), pay_below(sigma, **options), choices=None, n_envs=1_000, episodes_per_env=2))
+
+
+def plan_of(task, noise, **more):
+    return Plan(task=task, policy=echo(), noise=noise, **{"n_episodes": N, "seed": 3, **more})
+
+
+def split(share_on_observations):
+    """The attacker who spends so much of its whole budget on the observation, and the rest on the action."""
+
+    def propose(view):
+        if view.chosen is None:
+            return view.budget_left[:, None] * share_on_observations
+        return view.budget_left[:, None]
+
+    return Spy(propose)
+
+
+# --- the bound, attained -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("radius", [0.0, 0.5, 1.0, 2.5])
+@pytest.mark.parametrize(
+    ("noise", "attacked", "on_observations"),
+    [(Noise.of(0.0, ACT), ("actions",), 0.0), (Noise.of(OBS, ACT), BOTH, OBS / TOTAL)],
+    ids=["actions", "both"],
+)
+def test_the_worst_attack_attains_the_bound_in_either_channel(noise, attacked, on_observations, radius):
+    """Exact binomial, false-alarm level 1e-6 each; the sum of both noises is what decides, and what is shifted."""
+    task = game(math.hypot(noise.sigma, noise.action_sigma))
+    budget = radius * noise.budget_sigma
+    played = play(plan_of(task, noise, attacker=split(on_observations), budget=budget, channels=attacked))
+    assert not off(played.returns.sum(), N, shifted(P, radius))
+    assert (played.budget_used <= budget).all()
+    assert played.budget_used == pytest.approx(budget, rel=1e-3, abs=1e-12)
+
+
+def wins_of_the_double_spender():
+    """An attacker who asks for all of its budget in each channel."""
+    played = play(plan_of(game(TOTAL), Noise.of(OBS, ACT), attacker=split(1.0), budget=1.0, channels=BOTH))
+    return played.returns.sum()
+
+
+def test_one_budget_is_not_counted_twice():
+    assert not too_few_wins(wins_of_the_double_spender(), N, shifted(P, 1))
+
+
+def test_planted_a_budget_for_each_channel_is_caught(monkeypatch):
+    admit = Ledger.admit_perturbation
+
+    def forgetful(self, clean, rows, channel):
+        self.used_squared = torch.zeros_like(self.used_squared)
+        return admit(self, clean, rows, channel)
+
+    monkeypatch.setattr(Ledger, "admit_perturbation", forgetful)
+    assert too_few_wins(wins_of_the_double_spender(), N, shifted(P, 1))
+
+
+def wins_of_who_waits_for_the_noise():
+    """Against a two-sided threshold it would pay to know the sign of the noise."""
+
+    def propose(view):
+        return view.budget_left[:, None] * torch.where(view.noise < 0, -1.0, 1.0)
+
+    task = game(ACT, two_sided=True)
+    attack = {"attacker": Spy(propose), "budget": ACT, "channels": ("actions",)}
+    return play(plan_of(task, Noise.of(0.0, ACT), **attack)).returns.sum()
+
+
+class NoiseFirst(Channel):
+    """Adds the noise before the attacker speaks: an agent that sends noisy commands over an attacked wire."""
+
+    def send(self, clean, rows=None):
+        noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.sigmas)
+        self.last_noise = noise if self.env is None else noise[self.env]
+        noisy = clean + self.last_noise
+        if self.ledger is None:
+            return noisy
+        return noisy + self.ledger.admit_perturbation(noisy, rows, self)
+
+
+def test_noise_is_added_behind_the_attacker():
+    assert not too_few_wins(wins_of_who_waits_for_the_noise(), N, shifted(P, 1))
+
+
+def test_planted_noisy_commands_over_an_attacked_wire_are_caught(monkeypatch):
+    monkeypatch.setattr(channels, "Channel", NoiseFirst)
+    assert too_few_wins(wins_of_who_waits_for_the_noise(), N, shifted(P, 1))
+
+
+# --- what arrives ---------------------------------------------------------------------------------------------------
+
+
+def executed_actions(noise, *, limit, steps=40, **more):
+    """Return every executed action of 50 episodes of an agent that always commands 0.25, (steps, episodes)."""
+    kept = []
+
+    class Kept(Timed):
+        def step(self, actions):
+            kept.append(actions[:, 0].clone())
+            return super().step(actions)
+
+    draw, pay = fixed(steps), pay_below(1.0)
+    task = limited(toy_task(draw, pay, clean=(0.25,), choices=None, ceiling=float(steps), n_envs=50), limit)
+    task = with_env(task, lambda n, stream: Kept(n, stream, draw=draw, pay=pay, clean=(0.25,)))
+    play(plan_of(task, noise, n_episodes=50, **more))
+    return torch.stack(kept).numpy()
+
+
+def test_noise_on_actions_is_normal_and_independent_of_that_on_observations():
+    """False-alarm level 1e-6 each; the agent repeats what it sees, so that its noise is in the executed action too."""
+    alone = executed_actions(Noise.of(0.0, ACT), limit=100.0, steps=400) - 0.25
+    both = executed_actions(Noise.of(OBS, ACT), limit=100.0, steps=400) - 0.25
+    seen = executed_actions(Noise.of(OBS), limit=100.0, steps=400) - 0.25
+    assert not not_normal(alone, ACT)
+    assert not not_normal(both, TOTAL)
+    assert both == pytest.approx(alone + seen, abs=1e-5)  # the same streams, each its own
+    assert not dependent(alone, seen)
+    assert not dependent(alone[1:], alone[:-1])
+    assert not_normal(alone, 1.05 * ACT)
+
+
+def outside(actions, limit):
+    return bool((np.abs(actions) > limit).any())
+
+
+def test_actions_are_clipped_after_the_noise():
+    noise = Noise.of(0.0, ACT)
+    free = executed_actions(noise, limit=100.0)
+    clipped = executed_actions(noise, limit=0.5)
+    assert not outside(clipped, 0.5)
+    assert clipped == pytest.approx(np.clip(free, -0.5, 0.5))
+
+
+def test_planted_clipping_before_the_noise_is_caught(monkeypatch):
+    send = Channel.send
+
+    def early(self, clean, rows=None):
+        if self.limits is None:
+            return send(self, clean, rows)
+        low, high = self.limits
+        self.limits = None
+        try:
+            return send(self, torch.clamp(clean, low, high), rows)
+        finally:
+            self.limits = (low, high)
+
+    monkeypatch.setattr(Channel, "send", early)
+    assert outside(executed_actions(Noise.of(0.0, ACT), limit=0.5), 0.5)
+
+
+def test_without_noise_on_actions_nothing_is_drawn_for_them(monkeypatch):
+    noise = Noise.of(OBS)
+    before = executed_actions(noise, limit=100.0)
+    monkeypatch.setattr(loop, "action_channel", None)  # would raise where it is called
+    assert np.array_equal(executed_actions(noise, limit=100.0), before)
+
+
+# --- the view -------------------------------------------------------------------------------------------------------
+
+
+def test_the_attacker_sees_the_past_and_the_clean_action_but_no_present_noise():
+    """What it is shown before an action: observation and memory of this step, noise and perturbation of the last."""
+    spy = Spy(lambda view: torch.full_like(view.target, 0.01))
+    noise = Noise.of(OBS, ACT)
+    arrived = executed_actions(noise, limit=100.0, steps=30, attacker=spy, budget=1e6, channels=BOTH)
+    before_actions = spy.views[1::2]
+    assert all(view["chosen"] is None for view in spy.views[::2])
+    present = []
+    for step, view in enumerate(before_actions):
+        assert torch.equal(view["chosen"], view["memory"][:, -1])  # the agent repeats what it has seen
+        assert torch.equal(view["clean"][:, -1], view["observation"])
+        present.append(torch.from_numpy(arrived[step][:, None]) - view["chosen"] - 0.01)
+        if step > 0:
+            torch.testing.assert_close(view["noise"], present[step - 1], atol=1e-5, rtol=0)
+    for name in ("chosen", "memory", "noise"):
+        shown = torch.cat([view[name].reshape(-1) for view in before_actions])
+        assert not dependent(shown, torch.cat(present).reshape(-1))
+    # The twin: the noise of the step before is shown, and would be the present one if it leaked.
+    shown = torch.cat([view["noise"].reshape(-1) for view in before_actions[1:]])
+    assert dependent(shown, torch.cat(present[:-1]).reshape(-1))
+
+
+def test_the_budget_left_is_in_the_units_of_what_is_perturbed():
+    spy = Spy(lambda view: view.budget_left[:, None] / (math.sqrt(2) if view.chosen is None else 1))
+    attack = {"attacker": spy, "budget": 2.0, "channels": BOTH, "n_episodes": 4, "n_envs": 4}
+    play(plan_of(game(TOTAL), Noise.of(OBS, ACT), **attack))
+    first, second = (float(view["budget_left"][0]) for view in spy.views)
+    assert first == pytest.approx(2.0 * OBS)
+    assert second == pytest.approx(math.sqrt(2.0) * ACT, rel=1e-6)
+
+
+# --- certificates ---------------------------------------------------------------------------------------------------
+
+RETURNS = np.random.default_rng(5).beta(8, 2, 400)
+BUDGETS = [0.0, 0.05, 0.1, 0.37]
+
+
+def made_up(returns, sigma, action_sigma=0.0):
+    return Episodes.from_returns(returns, sigma=sigma, action_sigma=action_sigma, floor=0, ceiling=1)
+
+
+def same(one, other):
+    return np.array_equal(one.lower, other.lower) and np.array_equal(one.upper, other.upper)
+
+
+@pytest.mark.parametrize("method", ["betting", "band", "dkw"])
+def test_the_limit_of_one_channel_is_its_certificate_bit_for_bit(method):
+    few = RETURNS[:60]
+    known = certify(made_up(few, ACT), BUDGETS, method=method)
+    assert same(known, certify(made_up(few, 0.0, ACT), BUDGETS, method=method))
+    on_actions = made_up(few, OBS, ACT)
+    query = Query.for_task(None, on_actions.noise, mixed=[(0.0, budget) for budget in BUDGETS], method=method)
+    assert same(known, query.answer(on_actions))
+    on_observations = made_up(few, ACT, OBS)
+    query = Query.for_task(None, on_observations.noise, mixed=[(budget, 0.0) for budget in BUDGETS], method=method)
+    assert same(known, query.answer(on_observations))
+    assert not same(known, certify(made_up(few, 0.0, 2 * ACT), BUDGETS, method=method))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_mixed_budget_costs_the_root_of_the_scaled_squares(seed):
+    random = np.random.default_rng(seed)
+    sigma, action_sigma, one, other = np.exp(random.uniform(-5, 5, 4))
+    episodes = made_up(RETURNS, sigma, action_sigma)
+    certificate = Query.for_task(None, episodes.noise, mixed=[(one, other)], method="band").answer(episodes)
+    expected = np.sqrt(np.square(one / sigma) + np.square(other / action_sigma))
+    assert certificate.budgets[0] == pytest.approx(expected, rel=1e-9)
+    assert certificate.requested["mixed"] == [{"observations": one, "actions": other}]
+    known = certify(made_up(RETURNS, 1.0), [expected], method="band").lower[0]
+    assert certificate.lower[0] == pytest.approx(known, rel=1e-9, abs=1e-12)
+
+
+def test_probabilities_quantiles_and_cvar_are_those_of_the_scaled_budget():
+    known = certify(made_up(RETURNS, 1.0), [0.5], method="band")
+    on_actions = certify(made_up(RETURNS, 0.0, ACT), [0.5 * ACT], method="band")
+    for ask in ("probability", "quantile", "cvar"):
+        wanted = getattr(known, ask)(0.3, 0.5)
+        found = getattr(on_actions, ask)(0.3, 0.5 * ACT)
+        assert (found.lower, found.upper) == (wanted.lower, wanted.upper)
+
+
+def misses(claimed, *, runs=300, n=60, alpha=0.2):
+    """Return how many certificates of the worst-case game were above what the worst attack attains there."""
+    noise = Noise.of(OBS, ACT)
+    returns = play(plan_of(game(TOTAL), noise, n_episodes=runs * n)).returns.reshape(runs, n)
+    pair = (OBS / 2, ACT)
+    truth = shifted(P, math.hypot(0.5, 1.0))
+    count = 0
+    for some in returns:
+        episodes = made_up(some, OBS, claimed)
+        query = Query.for_task(None, episodes.noise, mixed=[pair], confidence=1 - alpha, method="binary")
+        count += query.answer(episodes).lower[0] > truth
+    return too_many(count, runs, alpha)
+
+
+def test_mixed_certificates_miss_no_more_often_than_promised():
+    assert not misses(ACT)
+
+
+def test_planted_a_larger_sigma_on_actions_than_was_run_is_caught():
+    assert misses(4 * ACT)
+
+
+def test_a_certificate_says_what_may_be_attacked_and_where_the_noise_belongs():
+    texts = {}
+    for channel, noise in {
+        "observations": (ACT, 0.0),
+        "actions": (0.0, ACT),
+        "observations and actions": (OBS, ACT),
+    }.items():
+        certificate = certify(made_up(RETURNS, *noise), [0.1], method="band")
+        assert certificate.channel == channel
+        texts[channel] = f"{certificate} {certificate.statement}".replace("\n", " ")
+        assert certificate.to_json().get("channel") == (None if channel == "observations" else channel)
+        assert f"perturbations of the {channel} of one episode" in texts[channel]
+    assert "wire" not in texts["observations"]
+    assert "any observation attack" in texts["observations"]
+    assert "any action attack" in texts["actions"]
+    for channel in ("actions", "observations and actions"):
+        assert texts[channel].count("noisy commands over an attacked wire is not covered") == 2
+
+
+def test_an_attack_is_compared_with_certificates_of_the_same_noise_on_actions_alone():
+    certificate = certify(replace(made_up(RETURNS, 0.0, ACT), metadata={"action_sigma": ACT, "agent_sha256": "x"}), [1])
+    assert certificate.is_about({"action_sigma": ACT, "agent_sha256": "x"}, 0.0)
+    assert not certificate.is_about({"action_sigma": OBS, "agent_sha256": "x"}, 0.0)
+    assert not certificate.is_about({"agent_sha256": "x"}, 0.0)
+
+
+# --- attackers ------------------------------------------------------------------------------------------------------
+
+
+def acted(channel, method, **more):
+    """Return the attacked plan of a small agent with a critic."""
+    task = limited(
+        toy_task(fixed(5), pay_below(1.0), clean=(0.1, 0.2), ceiling=5.0, choices=None, max_steps=5, n_envs=8), 1.0
+    )
+    task = replace(task, spaces=replace(task.spaces, n_stack=5))
+    noise = Noise.of(OBS, ACT)
+    chosen = Configuration(
+        task=task,
+        policy=actor_with_critic(),
+        budget=2.0,
+        smoothing=Smoothing(OBS, 4),
+        noise=noise,
+        channels=channel,
+    )
+    attacker = METHODS[method].attacker(chosen)
+    return Plan(
+        task=task,
+        policy=chosen.policy,
+        noise=noise,
+        n_episodes=8,
+        attacker=attacker,
+        budget=2.0,
+        channels=channel,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("attacked", [("actions",), BOTH], ids=["actions", "both"])
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.needs_learning])
+def test_every_method_attacks_actions_within_its_budget(method, attacked):
+    played = play(acted(attacked, method))
+    assert (played.budget_used <= 2.0).all()
+    assert (played.budget_used > 0.2).all()
+    assert played.metadata["channels"] == list(attacked)
+    assert isinstance(acted(attacked, method).attacker, EachChannel) == (len(attacked) == 2)
+
+
+def test_the_gradient_of_the_critic_goes_down_further_than_chance():
+    """Mean value of the executed actions by the agent's own critic: lowest under the descent, on the same noise."""
+    values = {}
+    for method in ("paper", "random"):
+        plan = acted(("actions",), method)
+        spy = Spy(plan.attacker.propose)
+        play(replace(plan, attacker=spy))
+        means = []
+        for view, after in zip(spy.views, spy.views[1:], strict=False):
+            moved = (view["chosen"] + after["last_perturbation"] + after["noise"]).clamp(-1, 1)
+            means.append(float(plan.policy.critic(view["clean"], moved).mean()))
+        values[method] = np.mean(means)
+    assert values["paper"] < values["random"]
+
+
+def test_differences_of_the_mean_return_find_the_harmful_direction():
+    """Reward falls with the executed action, so that the push that harms goes up; the twin pays the other way."""
+    for sign in (1.0, -1.0):
+
+        def pay(actions, clock, length, sign=sign):
+            return torch.sigmoid(-4 * sign * actions[:, 0])
+
+        task = limited(toy_task(fixed(5), pay, choices=None, ceiling=5.0, n_envs=16), 1.0)
+        policy = replace(echo(), spaces=replace(echo().spaces, low=(-1.0,), high=(1.0,)))
+        attack = {"budget": 0.5, "attacker": Spy(), "channels": ("actions",)}
+        plan = Plan(task=task, policy=policy, noise=Noise.of(0.0, 0.1), n_episodes=4, **attack)
+        push = find_push(plan, 0.5)
+        assert push.constant == (sign,)
+    assert opposite_push(2) == Push((0.0, 0.0), (-1.0, -1.0))
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: Noise.of(0.1, -1.0), "action_sigma must be a finite number >= 0, got -1"),
+        (lambda: Noise.of(0.1, math.nan), "action_sigma must be a finite number >= 0, got nan"),
+        (lambda: Noise.of(0.1).mixed_budget(0.1, 0.2), r"act=0.2 is a budget for what has no noise.*action_sigma="),
+        (lambda: Noise.of(0.0, 0.1).mixed_budget(0.1, 0.2), r"obs=0.1 is a budget for what has no noise.*sigma="),
+        (lambda: Noise.of(0.1, 0.1).mixed_budget(-1, 0), r"must have finite numbers >= 0, got obs=-1"),
+        (
+            lambda: Plan(task=toy_task(fixed(1), pay_below(1.0)), policy=constant(), noise=Noise.of(0, 0.1)),
+            "need continuous ones, toy has discrete",
+        ),
+        (
+            lambda: plan_of(toy_task(fixed(1), pay_below(1.0), choices=None), Noise.of(0, 0.1)),
+            "need finite limits of them, toy has none",
+        ),
+        (lambda: plan_of(game(1.0), Noise.of(0.0, 1e-5)), "an action is 8e.05 times as large as the sigma"),
+        (
+            lambda: plan_of(game(1.0), Noise.of(0.1), attacker=Structured(), channels=("actions",)),
+            "perturbs actions, which have no noise",
+        ),
+        (
+            lambda: plan_of(game(1.0), Noise.of(0.0, 0.1), attacker=Structured()),
+            "perturbs observations, which have no noise",
+        ),
+        (lambda: plan_of(game(1.0), Noise.of(0.1), channels=("wires",)), "channels must be one of"),
+        (
+            lambda: surefoot.certify_shared_budget(made_up(RETURNS, 0.0, ACT), [0.1], 2),
+            r"\(action_sigma=\) is certified against l2 budgets of whole episodes alone",
+        ),
+        (
+            lambda: Query.for_task(None, Noise.of(0, ACT), budgets=[1.0], norm="l1").answer(made_up(RETURNS, 0, ACT)),
+            "against l2 budgets of whole episodes alone",
+        ),
+        (
+            lambda: Query.for_task(None, Noise.of(OBS, ACT), budgets=[1.0], mixed=[(0.1, 0.1)]),
+            "budgets= cannot be combined with mixed=",
+        ),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(make, match):
+    with pytest.raises(InputError, match=match):
+        make()
+
+
+# --- deployed -------------------------------------------------------------------------------------------------------
+
+
+def test_the_deployed_noise_is_the_certified_one_and_comes_from_the_operating_system(monkeypatch):
+    """Normal with sigma, clipped afterwards (false-alarm level 1e-6); two actuators never repeat each other."""
+    env = surefoot.ActuatorNoise(gymnasium.make("Pendulum-v1"), sigma=0.2)
+    zero = np.zeros(1, dtype=np.float32)
+    drawn = np.array([env.action(zero)[0] for _ in range(4_000)])
+    assert not not_normal(drawn, 0.2)
+    assert env.action(zero).dtype == env.action_space.dtype
+    near_the_limit = np.array([env.action(np.full(1, 1.9))[0] for _ in range(500)])
+    assert near_the_limit.max() == 2.0
+    assert 0.2 < (near_the_limit == 2.0).mean() < 0.45  # P(Z > 0.5) = 0.31
+    other = surefoot.ActuatorNoise(gymnasium.make("Pendulum-v1"), sigma=0.2)
+    env.unwrapped.np_random = other.unwrapped.np_random = np.random.default_rng(0)
+    assert env.action(zero) != other.action(zero)
+    monkeypatch.setattr("surefoot.agents.smoothed.os.urandom", lambda count: bytes(count))
+    assert env.action(zero) == env.action(zero)
+
+
+def test_seeded_or_missing_noise_at_the_actuator_is_warned_of():
+    make = gymnasium.make
+    with pytest.warns(PredictableNoiseWarning, match="seeded with 3"):
+        seeded = [surefoot.ActuatorNoise(make("Pendulum-v1"), 0.2, seed=3).action(np.zeros(1)) for _ in range(2)]
+    assert seeded[0] == seeded[1]
+    with pytest.warns(PredictableNoiseWarning, match="no noise is added"):
+        surefoot.ActuatorNoise(make("Pendulum-v1"), 0.0)
+    with pytest.raises(InputError, match="needs Box actions with finite limits"):
+        surefoot.ActuatorNoise(make("CartPole-v1"), 0.2)
+    with pytest.raises(InputError, match="expected a finite action of shape"):
+        surefoot.ActuatorNoise(make("Pendulum-v1"), 0.2).action(np.full(1, np.nan))
