@@ -119,7 +119,13 @@ def test_agents_that_are_code(capsys, monkeypatch, agent, message, workers):
     monkeypatch.setattr(misbehaving, "started", [])  # other tests have run environments in this process
     call = ("certify", "--env", "misbehaving:Honest", "--agent", agent, *FEW, "--workers", workers, "--out", "run")
     fails(capsys, message, *call, "--episodes", 300)
-    assert run(capsys, *call[:4], "misbehaving:agent", *call[5:], "--episodes", 300)[0] == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_their_honest_twin_is_run(capsys, monkeypatch, workers):
+    monkeypatch.setattr(misbehaving, "started", [])
+    honest = ("--env", "misbehaving:Honest", "--agent", "misbehaving:agent", *FEW)
+    assert run(capsys, "certify", *honest, "--workers", workers, "--out", "run", "--episodes", 300)[0] == 0
 
 
 def test_a_command_that_is_ended_from_below_fails(capsys, monkeypatch):

@@ -40,9 +40,10 @@ def episodes(sigma=SIGMA, **changes):
     return Episodes.from_returns(returns, sigma=sigma, floor=0, ceiling=30, **{**FACTS, **changes})
 
 
-@pytest.fixture
-def beside(tmp_path):
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory):
     """Certificates next to an attack: two of its setup, and every kind that is about something else."""
+    tmp_path = tmp_path_factory.mktemp("beside")
     made = {
         "fits": certify(episodes(), [0.1]),
         "fits-too": certify(episodes(seed=7), [0.1, 0.2], method="dkw"),

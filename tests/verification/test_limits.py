@@ -1,6 +1,7 @@
 """Floor and ceiling: refused where they claim more than is proved, and called the user's where nothing proves them."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -146,10 +147,16 @@ def test_a_false_floor_is_refused_before_anything_is_run(tmp_path, monkeypatch, 
 # --- what only the user says ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def stated_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stated") / "run"
+    certified(folder, make_task(**PENALTY, floor=-1, ceiling=0.5))
+    return folder
+
+
 @pytest.fixture
-def stated(tmp_path):
-    certified(tmp_path, make_task(**PENALTY, floor=-1, ceiling=0.5))
-    return tmp_path
+def stated(stated_once, tmp_path):
+    return shutil.copytree(stated_once, tmp_path / "run")
 
 
 def test_what_the_user_states_is_in_every_sentence(stated):
