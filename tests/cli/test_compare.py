@@ -3,18 +3,21 @@
 import csv
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from surefoot.api.compared_agents import _on_same_seeds
 from surefoot.cli.main import main
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.proof.comparison import Comparer, Gate, Question
-from surefoot.runs.compared import compared_run
+from surefoot.proof.difference import pair_up
+from surefoot.runs.compared import compared_run, made_up
 from toys import constant, geometric, pay_steps, toy_task
 
 GOOD, BAD = "cartpole-1-ppo-s0.2", "cartpole-1-s0.8"
@@ -222,6 +225,17 @@ def test_algorithms_are_compared_by_their_training_runs(capsys):
 def plan(chance, n_episodes=20_000):
     task = toy_task(geometric(chance, 10), pay_steps, floor=0.0, ceiling=10.0, n_envs=100, episodes_per_env=1)
     return Plan(task=task, policy=constant(), noise=Noise.of(0.5), n_episodes=n_episodes)
+
+
+def test_pairs_share_seeds_and_noise_and_nothing_with_other_pairs():
+    """An environment plays one episode; an agent that draws its actions gets a seed of its own."""
+    several = replace(plan(0.1, 200), episodes_per_env=4)
+    same = _on_same_seeds(several, replace(plan(0.3, 200), n_envs=50), None)
+    assert [one.block_size for one in same.values()] == [50, 50]
+    assert same["A"].seed == same["B"].seed
+    assert pair_up(*map(made_up, same.values())).pairing == "seeds"
+    drawing = _on_same_seeds(several, replace(several, policy=replace(several.policy, stochastic=True)), 7)
+    assert pair_up(*map(made_up, drawing.values())).pairing == "independent"
 
 
 def both(n_episodes=20_000):
