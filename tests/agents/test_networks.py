@@ -2,7 +2,6 @@
 
 import json
 import zipfile
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -260,11 +259,18 @@ def pixel_view(policy, steps, device="cpu"):
     seen, clean = pictures(rows, seed=1), pictures(rows, seed=2)
     now, zeros = pictures(rows, 1, seed=3)[:, 0], torch.zeros(rows, *SHAPE)
     stream = Stream(np.random.SeedSequence(0), torch.device(device))
-    left = torch.full((rows,), 0.5, dtype=torch.float64)
-    rest = (torch.tensor(steps), now, None, seen, clean, None, zeros, zeros, left)
-    moved = [part if part is None else part.to(device) for part in (torch.arange(rows), *rest)]
-    names = [field.name for field in fields(View)]
-    return View(**dict(zip(names, (*moved, policy.to(torch.device(device)), stream), strict=True)))
+    parts = {
+        "episode": torch.arange(rows),
+        "step": torch.tensor(steps),
+        "observation": now,
+        "memory": seen,
+        "clean": clean,
+        "last_perturbation": zeros,
+        "noise": zeros,
+        "budget_left": torch.full((rows,), 0.5, dtype=torch.float64),
+    }
+    moved = {name: part.to(device) for name, part in parts.items()}
+    return View(**moved, state=None, action=None, policy=policy.to(torch.device(device)), stream=stream)
 
 
 def plainly(scene, moved, actions):
