@@ -122,7 +122,7 @@ def test_an_entry_that_an_attack_contradicts_is_refused(entry):
 def test_an_attack_that_used_no_budget_is_not_the_strongest(entry):
     change(entry / "attack-structured.json", curve=[0.995])
     assert row(read_entry(entry), [1.0])["attack"]["mean"] == 0.995
-    change(entry / "attack-structured.json", mean_spent=[[0.009]])  # of a budget of 1
+    change(entry / "attack-structured.json", mean_budget_used=[[0.009]])  # of a budget of 1
     assert row(read_entry(entry), [1.0])["attack"]["mean"] > 0.995
 
 
