@@ -99,6 +99,8 @@ def _unlike_the_others(certificate: Certificate) -> Iterator[str]:
         yield "the return is discounted"
     if task is not None and max(content["budgets"]) < max(BUDGETS[task.name]):
         yield f"its budgets end at {max(content['budgets']):g}, the page shows up to {max(BUDGETS[task.name]):g}"
+    if certificate.channel != "observations":
+        yield f"it is about attacks on {certificate.channel}, the others on observations"
     if 0 in content.get("sigma_per_feature", ()):
         yield "nothing is certified about attacks on features without noise, and the others certify all features"
 

@@ -106,6 +106,31 @@ def test_an_entry_that_assumes_features_without_attacks_is_refused(entry, sigmas
         read_entry(entry)
 
 
+@pytest.mark.parametrize("changes", [{"floor": 0.5}, {"ceiling": 2.0}, {"ceiling": None, "upper": None}])
+def test_an_entry_with_other_limits_than_its_task_is_refused(entry, changes):
+    (entry / "certificate.json").write_text(json.dumps({**read_json(entry / "certificate.json"), **changes}))
+    with pytest.raises(InputError, match="floor and ceiling are not the task's"):
+        read_entry(entry)
+
+
+def test_an_entry_about_attacks_on_actions_is_refused(entry):
+    (entry / "certificate.json").write_text(json.dumps({**read_json(entry / "certificate.json"), "action_sigma": 0.5}))
+    with pytest.raises(InputError, match="it is about attacks on observations and actions, the others on observations"):
+        read_entry(entry)
+
+
+@pytest.mark.parametrize("n_reasons", [0, 1, 2])
+def test_one_reason_is_enough_to_stop_the_page_and_so_are_two(n_reasons, monkeypatch, capsys):
+    monkeypatch.setattr(records, "read_entries", lambda: [read_entry(ENTRIES / QUICK)])
+    monkeypatch.setattr(records, "refusals", lambda *_, **__: ["false"] * n_reasons)
+    if n_reasons == 0:
+        records.verify_entries()
+        return
+    with pytest.raises(SystemExit):
+        records.verify_entries()
+    assert capsys.readouterr().err.count("refused: false") == n_reasons
+
+
 def test_an_entry_without_the_budgets_of_the_page_is_refused(entry):
     episodes = Episodes.load(entry / "episodes.npz")
     for budgets, accepted in (([0.0, 1.0], True), ([0.0, 0.9], False)):
