@@ -121,6 +121,8 @@ RUN = {"seed": 5, "purpose": [], "n_envs": 4, "block_size": 4, "device": "cpu", 
         # An environment that runs several episodes, agents that draw, another device: draws are shared otherwise.
         ({**RUN, "n_envs": 2}, {**RUN, "n_envs": 2}, "unknown"),
         (RUN, {**RUN, "stochastic": True}, "unknown"),
+        ({**RUN, "budget": 0.1}, {**RUN, "budget": 0.2}, "unknown"),
+        ({**RUN, "budget": 0.0}, {**RUN, "budget": 0.2}, "seeds"),
         (RUN, {**RUN, "device": "cuda"}, "unknown"),
         ({}, {}, "unknown"),
         (RUN, {"task": "t"}, "unknown"),

@@ -131,9 +131,10 @@ def _find_pairing(a: Mapping[str, Any], b: Mapping[str, Any]) -> Pairing:
     if (a["seed"], a.get("purpose")) != (b["seed"], b.get("purpose")):
         return "independent"
     # Episodes that follow each other in one environment begin at another step of its noise for each agent, and what an
-    # agent draws itself depends on how many rows there are: episode i of one may then share draws with j of the other.
+    # agent or an attacker draws itself depends on how many rows there are: episode i of one may then share draws with
+    # episode j of the other.
     same = all(a.get(key) == b.get(key) for key in _SAME_RANDOMNESS)
-    draws = a.get("stochastic") or b.get("stochastic")
+    draws = a.get("stochastic") or b.get("stochastic") or (a.get("budget") and b.get("budget"))
     if same and a.get("n_envs") == a.get("block_size") and not draws:
         return "seeds"
     return "unknown"

@@ -196,7 +196,7 @@ def _find_pairing(a: dict[str, Any], b: dict[str, Any]) -> str:
     if a["seed"] != b["seed"] or a.get("purpose") != b.get("purpose"):
         return "independent"
     alike = all(a.get(key) == b.get(key) for key in ("n_envs", "block_size", "device"))
-    drawn = a.get("stochastic") or b.get("stochastic")
+    drawn = a.get("stochastic") or b.get("stochastic") or (a.get("budget") and b.get("budget"))
     return "seeds" if alike and a.get("n_envs") == a["block_size"] and not drawn else "unknown"
 
 
