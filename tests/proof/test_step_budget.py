@@ -22,6 +22,7 @@ from surefoot.cli import main as cli
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.channel import View
+from surefoot.play.loop import RewardRecorder
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.proof.bounds.step_scores import OrderedRewards
@@ -301,6 +302,20 @@ def test_rewards_are_those_of_each_step_of_each_episode():
     assert np.array_equal(without.returns, played.returns)
     assert without.reward_values is without.reward_repeats is None
     assert "reward_range" not in without.metadata
+
+
+def test_rows_that_idle_after_their_end_are_paid_nothing():
+    """Where finished rows are not dropped at once they are stepped on, and asked to end their runs again."""
+    recorder = RewardRecorder(2, (0.0, 1.0))
+    episode, both, first = torch.tensor([0, 1]), torch.tensor([True, True]), torch.tensor([True, False])
+    recorder.add_rewards(episode, both, torch.tensor([1.0, 0.5], dtype=torch.float64))
+    recorder.end_runs(~first, episode)
+    for _ in range(3):
+        recorder.add_rewards(episode, first, torch.tensor([1.0, 0.0], dtype=torch.float64))
+        recorder.end_runs(~first, episode)
+    recorder.end_runs(both, episode)
+    values, repeats = recorder.runs()
+    assert (values.tolist(), repeats.tolist()) == ([1.0, 0.5], [4, 1])
 
 
 def test_rewards_are_kept_on_disk_joined_and_cut(tmp_path):
