@@ -123,7 +123,8 @@ def train_all(cases: Sequence[Case], public: Path, minutes: float, out: Path) ->
             starts[f"{start}, {memory}"] = [*starts[start], "--memory", memory]
         for start, more in starts.items():
             folder = out / "agents" / f"{case.env}-{start.replace(' ', '-').replace(',', '').replace('=', '')}"
-            words = ["train", *case.options, *more, "--time", f"{minutes:g}m", "--quiet", "--out", str(folder)]
+            words = ["train", *case.options, *more, "--time", f"{minutes:g}m", "--device", "cpu"]
+            words += ["--quiet", "--out", str(folder)]
             folder.parent.mkdir(parents=True, exist_ok=True)
             log = folder.with_suffix(".log").open("w")
             one_thread = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -338,3 +338,30 @@ def test_the_settings_of_an_environment_follow_from_its_actions_and_the_start(as
     assert prepare_settings("ppo", pendulum.task, init_from="model.zip").memory == "gru"
     (run, _), _ = asked(TRAIN_PPO, "--env CartPole-v1 --sigma 0.3 --set total_steps=1000")
     assert run.time_limit is None
+
+
+def test_an_environment_is_trained_on_the_cpu_unless_a_gpu_is_asked_for(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("surefoot.play.plan.resolve_device", lambda given: "cuda" if given == "auto" else given)
+    seen = []
+
+    def train(run, settings):
+        seen.append(run.device)
+        raise InputError("here the training would begin")
+
+    monkeypatch.setattr(TRAIN_PPO, train)
+    for words in (["--env", "CartPole-v1"], ["cartpole-5"]):
+        assert cli.main(["train", *words, "--sigma", "0.3", "--quiet"]) == 2
+    assert seen == ["cpu", "cuda"]
+
+
+def test_training_ends_where_neither_mean_nor_certified_value_rises():
+    from surefoot.train.ppo import Progress
+
+    for rows, risen in (
+        ([(1, 5.0, 0, 0, 2.0), (2, 4.0, 0, 0, 1.0), (3, 5.0, 0, 0, 2.0)], False),
+        ([(1, 5.0, 0, 0, 2.0), (2, 4.0, 0, 0, 1.0), (3, 6.0, 0, 0, 1.0)], True),
+        ([(1, 5.0, 0, 0, 2.0), (2, 4.0, 0, 0, 3.0), (3, 5.0, 0, 0, 1.0)], True),
+    ):
+        folder = SimpleNamespace(curve=SimpleNamespace(rows=rows))
+        assert Progress._has_risen(SimpleNamespace(folder=folder), 2) == risen

@@ -141,6 +141,10 @@ def run_train(arguments: argparse.Namespace) -> None:
         noise = Noise.of(task.spaces.sigma_of(given), arguments.action_sigma)
         noise.over(task.spaces.shape)
     teacher = agent_of(arguments, arguments.init_from, task)
+    device = resolve_device(arguments.device)
+    if arguments.device == "auto" and task.name not in TASKS:
+        # Environments that step one by one keep a GPU waiting.
+        device = "cpu"
     time_limit = arguments.time
     if (
         time_limit is None
@@ -159,7 +163,7 @@ def run_train(arguments: argparse.Namespace) -> None:
             noise=noise,
             out=folder,
             seed=arguments.seed,
-            device=resolve_device(arguments.device),
+            device=device,
             time_limit=time_limit,
             for_budget=arguments.for_budget,
             resume=arguments.resume,

@@ -127,14 +127,14 @@ class Players:
     ) -> None:
         self.actor = actor
         self.settings = settings
-        self.teacher = teacher
+        self.device = actor.clean.weight.device
+        self.teacher = None if teacher is None else teacher.to(self.device)
         self.shape = task.spaces.shape
         self.task = task
         self.actuator: Channel | None = None
         self.max_steps = task.scoring.max_steps
         self.restarts = settings.n_steps > 0
         n_envs = settings.n_envs
-        self.device = actor.clean.weight.device
         self.env = task.backend.batch(n_envs, env_seeds, self.device)
         self.memory = actor.memory.start(n_envs)
         self.last_action = torch.zeros(n_envs, actor.head.size, device=self.device)
@@ -560,11 +560,17 @@ class Progress:
         curve = self.folder.curve
         self.fraction = self.folder.fraction_done(curve.steps, self.settings.total_steps, self.run.time_limit)
         patience = self.settings.patience
-        if patience and len(curve.rows) > patience:
-            best_before = max(row[-1] for row in curve.rows[:-patience])
-            if max(row[-1] for row in curve.rows[-patience:]) <= best_before:
-                # What has not risen for so long is not worth the rest of the time.
-                self.fraction = 1.0
+        if patience and len(curve.rows) > patience and not self._has_risen(patience):
+            # What has not risen for so long is not worth the rest of the time.
+            self.fraction = 1.0
+
+    def _has_risen(self, patience: int) -> bool:
+        """Return whether one of the last validations had a higher mean or certified value than all before."""
+        rows = self.folder.curve.rows
+        for column in (1, -1):
+            if max(row[column] for row in rows[-patience:]) > max(row[column] for row in rows[:-patience]):
+                return True
+        return False
 
     def _validate(self) -> None:
         """Validate the average of the actors as it would be deployed, and write a checkpoint."""
@@ -583,6 +589,7 @@ class Progress:
             self.make_policy(weights, "candidate"),
             weights,
             n_episodes,
+            n_expected=settings.validation_episodes,
             number=learner.iteration,
             exploration=learner.entropy,
             device=learner.device.type,

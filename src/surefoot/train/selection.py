@@ -51,6 +51,7 @@ def validate(
     n_episodes: int,
     *,
     number: int,
+    n_expected: int | None = None,
     exploration: float = 0.0,
     by_bound: bool = True,
     device: str = "cpu",
@@ -65,6 +66,8 @@ def validate(
         weights: What is kept if they are the best.
         n_episodes: Number of episodes.
         number: Number of the validation, which no other validation of the run has.
+        n_expected: Of how many episodes the certificate is that the weights are compared by; None: of these. Values of
+            different numbers of episodes cannot be compared.
         exploration: How much the training explores now, for the curve.
         by_bound: Whether the best is the one that certifies the most at the budget of the run, else the best mean.
         device: Where to run the episodes.
@@ -72,19 +75,19 @@ def validate(
     """
     # These episodes choose weights, so no certificate may use them: they have a stream of their own.
     played = run_validation(run, policy, n_episodes, number=number, device=device, n_envs=n_envs)
-    certified = predict_bound(played, run.budget) if by_bound else None
+    certified = predict_bound(played, run.budget, n_expected) if by_bound else None
     curve.add(played.returns, exploration, weights, certified)
     return played
 
 
-def predict_bound(played: Episodes, budget: float) -> float:
-    """Return what as many episodes are expected to certify: as good as their certificate, and less noisy.
+def predict_bound(played: Episodes, budget: float, n_expected: int | None = None) -> float:
+    """Return what so many episodes, by default as many, are expected to certify: less noisy than their certificate.
 
     Without noise nothing is certified; then it is their mean.
     """
     if played.noise.budget_sigma == 0:
         return float(played.returns.mean())
-    return forecast(played, budget=budget, alpha=ALPHA, n_episodes=len(played)).limit
+    return forecast(played, budget=budget, alpha=ALPHA, n_episodes=n_expected or len(played)).limit
 
 
 def best_sigma(task: Task, budget: float, *, recurrent: bool, seed: int, device: str) -> Forecast:
