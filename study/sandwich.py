@@ -19,14 +19,16 @@ from typing import Any
 import matplotlib.pyplot as plt
 
 from study.agents_table import ROOT, put
+from study.entries import ENTRIES
 from study.numbers import DATA
 from study.tables import Table
 from surefoot.agents.files import load_card
 from surefoot.api.attack import ATTACKER_FILE
 from surefoot.attacks.learned import load_attacker
 from surefoot.episodes import Episodes
-from surefoot.files import read_json
+from surefoot.files import read_json, write_json
 from surefoot.play.measured_baselines import BASELINES
+from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.query import certify
 from surefoot.proof.rounding import format_lower
 
@@ -34,6 +36,21 @@ FOLDER = DATA / "attackers"
 PAGE = ROOT / "docs" / "attacks.md"
 FIGURE = ROOT / "docs" / "figures" / "sandwich.svg"
 CONFIDENCE = 0.95
+# What attack.json has one of for each budget.
+PER_BUDGET = (
+    "budgets",
+    "mean",
+    "sem",
+    "curve",
+    "curve_sem",
+    "curve_lambda",
+    "mean_budget_used",
+    "did_not_attack",
+    "budget_used_per_step",
+    "loss",
+    "loss_sem",
+    "n_changed",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,11 +206,25 @@ def draw() -> None:
 
 
 def take(folders: list[Path]) -> None:
-    """Keep what finished attacks measured, and their attackers."""
+    """Keep what finished attacks measured and their attackers; enter them where the leaderboard has the agent."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for folder in folders:
         shutil.copyfile(folder / "attack.json", FOLDER / f"{folder.name}.json")
         shutil.copyfile(folder / ATTACKER_FILE, FOLDER / f"{folder.name}.npz")
+        attack = read_json(folder / "attack.json")
+        entry = ENTRIES / attack["agent"]
+        if entry.is_dir():
+            certified = read_json(entry / EpisodeCertificate.file)["budgets"]
+            write_json(entry / f"attack-learned-{folder.name}.json", at_budgets(attack, certified))
+
+
+def at_budgets(attack: dict[str, Any], budgets: list[float]) -> dict[str, Any]:
+    """Return an attack at those of its budgets that are listed."""
+    places = [place for place, budget in enumerate(attack["budgets"]) if budget in budgets]
+    kept = dict(attack)
+    for key in PER_BUDGET:
+        kept[key] = [attack[key][place] for place in places]
+    return kept
 
 
 def main() -> None:
