@@ -2,8 +2,9 @@
 
 import pytest
 
-from bench.public_agents import CASES, SCRATCH, STARTED, Case, Landed, describe_episodes, table
+from bench.public_agents import CASES, PAGE, RESULTS, SCRATCH, STARTED, Case, Landed, describe_episodes, table
 from surefoot.episodes import Episodes
+from surefoot.files import read_json
 from surefoot.play.environments import make_task
 from surefoot.proof.query import certify
 
@@ -51,3 +52,7 @@ def test_the_table_shows_the_public_agent_first():
     assert "| `ppo/CartPole-v1_1` |" in lines[2]
     assert f"| {STARTED} | 1.50 million, 300 s | 5.00 ± 0.10 |" in lines[3]
     assert SCRATCH not in table(results)
+
+
+def test_the_page_shows_what_was_measured():
+    assert table(read_json(RESULTS)) in PAGE.read_text(encoding="utf-8")
