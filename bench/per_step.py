@@ -28,8 +28,15 @@ FIVE = (0.05, 0.1, 0.15, 0.2, 0.25)  # budgets in units of sigma
 
 def record(lengths: np.ndarray, sigma: float) -> Episodes:
     """Return the episodes with a reward of 1 at each step."""
-    facts = {"reward_range": [0.0, 1.0], "max_steps": N_STEPS, "lengths": lengths}
-    made = Episodes.from_returns(lengths.astype(float), sigma=sigma, floor=0, ceiling=N_STEPS, **facts)
+    made = Episodes.from_returns(
+        lengths.astype(float),
+        sigma=sigma,
+        floor=0,
+        ceiling=N_STEPS,
+        lengths=lengths,
+        reward_range=[0.0, 1.0],
+        max_steps=N_STEPS,
+    )
     return replace(made, reward_values=np.ones(lengths.size), reward_repeats=made.lengths)
 
 
