@@ -36,7 +36,7 @@ from zoo.training.q_learning import (
 CPU = torch.device("cpu")
 TINY = FastSettings(
     total_steps=96,
-    slots=2,
+    n_envs=2,
     buffer_size=200,
     learning_starts=40,
     updates=1,
@@ -187,7 +187,7 @@ def test_the_loss_is_double_q_learnings():
 
 def test_what_to_do_is_learned_from_what_is_seen():
     """A bright picture wants action 2, a dark one action 0: buffer, noise, loss and optimiser together find it out."""
-    settings = replace(TINY, batch_size=16, learning_rate=5e-4, slots=4)
+    settings = replace(TINY, batch_size=16, learning_rate=5e-4, n_envs=4)
     learner, random = QLearner(get_task("freeway"), 0.1, settings, CPU, 0), torch.Generator().manual_seed(0)
     for _ in range(40):
         bright = torch.randint(2, (4,), generator=random)
@@ -291,7 +291,7 @@ def test_a_training_run_is_resumed_with_more_steps(trained):
 
 def test_every_second_emulator_may_play_another_task_of_the_game():
     one, full = get_task("pong-1r"), get_task("pong-full")
-    settings = replace(TINY, slots=4, beside="pong-full")
+    settings = replace(TINY, n_envs=4, beside="pong-full")
     assert games_of_emulators(one, settings) == [one.cartridge, full.cartridge] * 2
     assert games_of_emulators(one, TINY) == [one.cartridge] * 2
     for other in ("freeway", "cartpole-5"):

@@ -24,7 +24,7 @@ from zoo.training.fine_tune import (
 CPU = torch.device("cpu")
 TINY = FineTuneSettings(
     total_steps=64,
-    slots=2,
+    n_envs=2,
     horizon=16,
     updates=2,
     batch_size=8,

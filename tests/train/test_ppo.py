@@ -413,7 +413,7 @@ def test_a_teacher_is_asked_about_what_is_clean_and_the_agent_is_not(leaks):
 def test_a_teacher_is_imitated_with_noise(tmp_path, memory, task, name):
     options = {**ONE_BY_ONE, "n_envs": 32, "total_steps": 24_000, "width": 32, "epochs": 4, "minibatches": 4}
     more = {"memory": memory, "imitation": 1.0, "learning_rate": 5e-3, "validations": 2}
-    policy = tiny(tmp_path / "run", task, teacher=zoo.load(name), **options, **more)
+    policy = tiny(tmp_path / "run", task, imitated=zoo.load(name), **options, **more)
     assert zoo.load_card(str(tmp_path / "run"))["training"]["init_from"]["name"] == name
     played = play(Plan(task=task, policy=policy, noise=Noise.of(0.2), n_episodes=100))
     assert played.returns.mean() > 50  # of 60; 22 before

@@ -24,7 +24,7 @@ from zoo.training.student import (
 CPU = torch.device("cpu")
 TINY = StudentSettings(
     total_steps=96,
-    slots=4,
+    n_envs=4,
     n_stack=3,
     widths=(8, 8, 8, 16),
     buffer_size=200,

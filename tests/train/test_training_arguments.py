@@ -90,8 +90,8 @@ def test_a_sigma_per_feature_needs_one_for_each(capsys):
 
 def test_the_agent_to_start_from_arrives(asked):
     (run, settings), _ = asked(TRAIN_PPO, "--env CartPole-v1 --sigma 0.3 --init-from cartpole-5-s0.2")
-    assert run.teacher.name == "cartpole-5-s0.2"
-    assert run.card("it", settings)["training"]["init_from"]["sha256"] == run.teacher.sha256
+    assert run.imitated.name == "cartpole-5-s0.2"
+    assert run.card("it", settings)["training"]["init_from"]["sha256"] == run.imitated.sha256
     assert run.card("it", settings)["environment"]["env"] == "CartPole-v1"
 
 

@@ -39,7 +39,6 @@ def add_train(commands: Any) -> None:
         examples=(
             "surefoot train cartpole-5 --sigma 0.2",
             "surefoot train cartpole-5 --for-budget 0.6 --memory gru --time 10m",
-            "surefoot train --env Acrobot-v1 --sigma 0.1",
             "surefoot train --env Pendulum-v1 --sigma 0.1 --init-from sac.zip",
         ),
     )
@@ -170,7 +169,7 @@ def run_train(arguments: argparse.Namespace) -> None:
             preset=preset,
             command=arguments.command_line,
             progress=progress,
-            teacher=teacher,
+            imitated=teacher,
         )
         try:
             train_agent(run, settings)

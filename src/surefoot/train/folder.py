@@ -137,7 +137,7 @@ class TrainingRun:
         preset: The name of the settings, for the model card.
         command: The command line, for the model card.
         progress: Called after each validation with steps so far, steps in total, and what validation has shown.
-        teacher: An agent whose actions on clean observations are imitated first; only PPO can.
+        imitated: An agent whose actions on clean observations are imitated first; only PPO can.
 
     Raises:
         InputError: If the time limit is out of range.
@@ -154,7 +154,7 @@ class TrainingRun:
     preset: str = ""
     command: str = ""
     progress: TrainingProgress | None = None
-    teacher: Policy | None = None
+    imitated: Policy | None = None
 
     def __post_init__(self) -> None:
         if self.time_limit is not None and not self.time_limit > 0:
@@ -185,8 +185,8 @@ class TrainingRun:
             "device": self.device,
             "command": self.command,
         }
-        if self.teacher is not None:
-            training["init_from"] = {"name": self.teacher.name, "sha256": self.teacher.sha256}
+        if self.imitated is not None:
+            training["init_from"] = {"name": self.imitated.name, "sha256": self.imitated.sha256}
         card = {"task": self.task.name, "sigma": self.sigma, **self.noise.setup, "training": training}
         if self.task.name not in TASKS:
             # So that an agent of any environment can be certified from its card alone.

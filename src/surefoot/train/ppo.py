@@ -446,7 +446,7 @@ def train_ppo(run: TrainingRun, settings: PpoSettings) -> Policy:
     folder = run.open_folder()
     task = run.task
     learner = PpoLearner(task, run.noise, settings, run.seed, torch.device(run.device))
-    if run.teacher is not None:
+    if run.imitated is not None:
         learner.actor.head.explore_little()
     progress = Progress(run, settings, learner, folder)
     if run.resume:
@@ -460,7 +460,7 @@ def train_ppo(run: TrainingRun, settings: PpoSettings) -> Policy:
                 # Random numbers depend on the iteration alone, so a resumed run is the run that was not stopped.
                 env_seeds, acting, learning, _ = training_seeds(run.seed, learner.iteration)
                 if players is None:
-                    players = Players(task, learner.actor, settings, env_seeds, run.teacher)
+                    players = Players(task, learner.actor, settings, env_seeds, run.imitated)
                 progress.run_iteration(players, Stream(acting, learner.device), Stream(learning, learner.device))
                 if not settings.n_steps:
                     players.close()
@@ -500,7 +500,7 @@ class Progress:
         learner = self.learner
         curve = self.folder.curve
         before = self.fraction
-        imitates = self.run.teacher is not None and before < settings.imitation
+        imitates = self.run.imitated is not None and before < settings.imitation
         taught = 0.0
         hold = 0.0
         if imitates:
