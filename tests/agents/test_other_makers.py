@@ -573,7 +573,7 @@ class Alone(nn.Module):
         self.robot = robot
 
     def forward(self, seen):
-        return self.robot(seen[:3], seen[3:])
+        return self.robot(seen[:3], seen[3].unsqueeze(0))
 
 
 def test_policies_of_robots_take_one_observation_without_rows_by_the_names_of_its_parts(tmp_path):
