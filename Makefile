@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # Installing the browser that pages are tested in needs root.
 ASROOT := $(shell test "$$(id -u)" = 0 || echo sudo)
 
-.PHONY: certify reproduce test test-fast check lint setup browser docs records bench mutants clean
+.PHONY: certify reproduce test test-fast check lint setup browser docs records bench mutants release-check clean
 
 setup: $(STAMP)
 
@@ -62,6 +62,10 @@ bench: setup
 # Errors planted one at a time into a copy: which of them no test notices. About half an hour; see docs/testing.md.
 mutants: setup
 	$(BIN)/python tests/mutants.py --write bench/results/mutants.json
+
+# Wheel and source distribution, each installed into a clean environment outside of the repository and tried there.
+release-check: setup
+	$(BIN)/python bench/release_check.py
 
 clean:
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache
