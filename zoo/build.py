@@ -120,7 +120,7 @@ def run_selection(folder: Path, card: dict[str, Any], episodes: int, device: str
         return {**result, "certified_at_sigma": result["mean"]}
     if "environment" in card:
         method = "dkw"
-    elif task.paper.method == "binary":
+    elif task.scoring.binary:
         method = "binary"
     else:
         method = "per-threshold"

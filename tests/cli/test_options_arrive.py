@@ -119,10 +119,10 @@ def test_where_no_seed_is_given_it_follows_from_all_that_is_run(asked, door):
     words = {
         "certify --blocks": "cartpole-1 --blocks 1/2",
         "tune --all-sigmas": "cartpole-1 --agent x --all-sigmas --budget 0.4 --sigmas 0.2,0.4 --episodes 7",
-        "compare": "A B cartpole-1 --sigma 0.3 --sigma-b 0.1 --budget 0.2",
+        "compare": "A B cartpole-1 --sigma 0.3 --sigma-b 0.1 --budgets 0.2",
     }
     made = asked(door, words.get(door, "cartpole-1"))
-    plans = made.given[:2] if door == "compare" else [made.plan]
+    plans = [made.given[0]["A"], made.given[0]["B"]] if door == "compare" else [made.plan]
     assert {plan.seed for plan in plans} == {own_seed(*plans)}
 
 

@@ -145,4 +145,4 @@ def test_names_of_tasks_and_attacks_are_offered():
     assert sorted(offers["task"](prefix="")) == sorted(tasks.TASKS)
     assert offers["task"](prefix="cart", parser=None) == ["cartpole-5", "cartpole-1"]
     assert offers["method"](prefix="") == list(METHODS)
-    assert offers["method"](prefix="s") == ["single-step", "structured"]
+    assert offers["method"](prefix="s") == ["single-step", "structured", "strongest"]

@@ -21,7 +21,7 @@ GAMMA = 0.9
 
 
 def toy(**more):
-    facts = {"ceiling": 30.0, "max_steps": 30, "method": "band", "reward_range": (0.0, 1.0), **more}
+    facts = {"ceiling": 30.0, "max_steps": 30, "reward_range": (0.0, 1.0), **more}
     return toy_task(geometric(0.2, 30), pay_steps, **facts)
 
 

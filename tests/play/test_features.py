@@ -197,7 +197,7 @@ def test_different_sigmas_are_another_run_and_say_so(runs):
     episodes = Episodes.load(runs / "different" / "episodes.npz")
     assert episodes.metadata["sigma_per_feature"] == list(SIGMAS)
     assert not np.array_equal(episodes.returns, Episodes.load(runs / "scalar" / "episodes.npz").returns)
-    with pytest.raises(InputError, match="differ in features"):
+    with pytest.raises(InputError, match="differ in sigma_per_feature"):
         Episodes.concat([episodes, Episodes.load(runs / "scalar" / "episodes.npz")])
     plan = Plan(task=get_task("cartpole-1"), policy=zoo.load("cartpole-1-s0.2"), noise=Noise.of(SIGMAS), n_episodes=60)
     assert "sigma0.1_0.2_0.1_0.4-" in run_name(plan)
@@ -210,7 +210,7 @@ def test_it_is_verified_and_tampering_with_a_sigma_is_caught(runs, tmp_path):
     for change in ({"sigma_per_feature": [0.1, 0.2, 0.1, 0.8]}, {"sigma": 0.2}, {"sigma_per_feature": None}):
         write_json(copy / "certificate.json", {**made, **change})
         assert "certificate and episode data" in problems(verify(copy, blocks=0))
-    forged(copy, features=[0.1, 0.2, 0.2, 0.4])
+    forged(copy, sigma_per_feature=[0.1, 0.2, 0.2, 0.4])
     assert set(problems(verify(copy, blocks=None))) == {"replay"}
     forged(copy, sigma=0.4)  # as if the largest sigma were the unit: twice the budget is claimed for the same returns
     assert "certificate and episode data" in problems(verify(copy, blocks=0))
@@ -230,7 +230,7 @@ def forged(folder, **changes):
 def test_a_record_that_contradicts_itself_is_not_read(runs, tmp_path):
     there = Episodes.load(runs / "different" / "episodes.npz")
     replace(there, sigma=0.2).save(tmp_path / "forged.npz")
-    with pytest.raises(InputError, match=r"has sigma 0\.2, but features"):
+    with pytest.raises(InputError, match=r"has sigma 0\.2, but sigma_per_feature"):
         Episodes.load(tmp_path / "forged.npz")
 
 

@@ -29,19 +29,38 @@ USES = {
     "src/surefoot/play/envs/vector_trial.py Tried.run": ["seed_sequence(0, number, 0)"],
     # Episodes, under attack or not.
     "src/surefoot/api/setup.py plan_run": ["Plan: 0, ()"],  # and then the seed that was given, or its own
-    "src/surefoot/api/compare.py _plan_agent": ["Plan: 0, ()"],
-    "src/surefoot/api/compare.py compare": ["replace: seed seed", "replace: seed seed"],
+    "src/surefoot/api/compared_agents.py _plan_agent": ["Plan: 0, ()"],  # and then a seed of both agents
+    # Pairs share their seed; agents that draw their actions get the next one.
+    "src/surefoot/api/compared_agents.py _on_same_seeds": ["replace: seed seed", "replace: seed seed_b"],
     "src/surefoot/api/plan.py _forecast_pilot": ["replace: purpose (Purpose.PILOT,)", "(Purpose.PILOT,)"],
     "src/surefoot/runs/rollout.py rollout": [
         "Plan: 0, () if attacker is None else (Purpose.ATTACK,)",
         "(Purpose.ATTACK,)",
     ],
-    "src/surefoot/runs/attacked.py AttackGrid.plan": ["replace: purpose (Purpose.ATTACK,)", "(Purpose.ATTACK,)"],
+    "src/surefoot/runs/attacked.py AttackGrid.twin": ["replace: purpose (Purpose.ATTACK,)", "(Purpose.ATTACK,)"],
     "src/surefoot/runs/taped_episode.py _record_tape": ["replace: purpose (Purpose.TAPED,)", "(Purpose.TAPED,)"],
     "src/surefoot/attacks/value_gaps.py default_lambdas": ["(Purpose.VALUE_GAPS,)", "replace: purpose purpose"],
     "src/surefoot/attacks/actions.py find_push": [
         "replace: purpose (Purpose.VALUE_GAPS,)",
         "(Purpose.VALUE_GAPS,)",
+    ],
+    # What an attacker learns from, and what it is chosen on: never what it is measured on.
+    "src/surefoot/attacks/learning.py AttackLearner.__init__": [  # block 1: episodes of iteration 0 are all of block 0
+        "block_seeds(plan.seed, (Purpose.ATTACK_TRAINING, 0), 1)",
+        "(Purpose.ATTACK_TRAINING, 0)",
+    ],
+    "src/surefoot/attacks/learning.py AttackLearner.collect": [
+        "replace: purpose (Purpose.ATTACK_TRAINING, self.iteration)",
+        "(Purpose.ATTACK_TRAINING, self.iteration)",
+    ],
+    "src/surefoot/attacks/learning.py run_recorded": ["block_seeds(plan.seed, plan.purpose, 0)"],
+    "src/surefoot/attacks/learning.py _selection_mean": [
+        "replace: purpose (Purpose.ATTACK_SELECTION, number)",
+        "(Purpose.ATTACK_SELECTION, number)",
+    ],
+    "src/surefoot/runs/strongest.py choose_strongest": [
+        "replace: purpose (Purpose.ATTACK_SELECTION, LEARNING_ROUND)",
+        "(Purpose.ATTACK_SELECTION, LEARNING_ROUND)",
     ],
     "src/surefoot/attacks/composed.py _episode_direction": ["direction_seeds(seed, episode)"],
     "src/surefoot/play/baseline.py find_baseline.score_candidates": ["(Purpose.BASELINE_SEARCH, number)"],
@@ -60,6 +79,8 @@ USES = {
     ],
     "study/measure.py unattacked": ["Plan: SEED, ()"],
     "study/mujoco.py run": ["Plan: 0, ()"],
+    "study/optimal_attack.py ledge_plan": ["Plan: seed, ()"],
+    "study/optimal_attack.py learned": ["replace: purpose (Purpose.ATTACK,)", "(Purpose.ATTACK,)"],
     "study/step_wise.py voted": ["seed_sequence(0, 0)", "seed_sequence(0, 1)"],
     # Training, and what selects weights and sigmas.
     "src/surefoot/play/envs/noisy.py NoisyObservation._reseed_noise": ["seed_sequence(seed, WRAPPER)"],

@@ -25,6 +25,7 @@ from surefoot.play.streams import (
     Stream,
     block_seeds,
     direction_seeds,
+    policy_seeds,
     seed_sequence,
     training_seeds,
 )
@@ -70,6 +71,21 @@ def test_a_key_of_three_parts_or_more_begins_with_its_purpose_and_shorter_ones_h
             assert len(key) >= 3
             first = {"plan": what[1][0] if what[0] == "plan" else None, "training": Purpose.TRAINING}
             assert key[0] == (Purpose.DIRECTION if what == "direction" else first[what[0]])
+
+
+@pytest.mark.parametrize("block", [0, 3])
+@pytest.mark.parametrize("purpose", purposes(7), ids=str)
+def test_the_seeds_of_simulators_begin_in_a_stream_of_their_own(monkeypatch, purpose, block):
+    made = []
+    make = streams.seed_sequence
+    monkeypatch.setattr(streams, "seed_sequence", lambda *key: made.append(key) or make(*key))
+    environment = block_seeds(0, purpose, block)[0]
+    policy_seeds(0, purpose, block)
+    others = set(made)
+    made.clear()
+    streams.simulator_seed(environment)
+    assert made == [(0, *purpose, 0, 6)]
+    assert not others & set(made)
 
 
 def test_the_keys_of_one_purpose_have_one_length():

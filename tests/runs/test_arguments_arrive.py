@@ -118,9 +118,12 @@ def test_what_only_an_attack_takes_arrives(monkeypatch):
 def test_the_numbers_of_a_curve_are_those_of_its_summary():
     numbers = {"budgets": [0.1, 0.2], "mean": [[1.0, 2.0], [3.0, 4.0]], "sem": [[5.0, 6.0], [7.0, 8.0]]}
     numbers |= {"curve": [1.0, 3.0], "curve_sem": [5.0, 7.0], "lambdas": [0.0, 0.5]}
+    numbers |= {"loss": [[9.0, 10.0], [11.0, 12.0]], "loss_sem": [[13.0, 14.0], [15.0, 16.0]]}
+    numbers |= {"n_changed": [[17, 18], [19, 20]]}
     made = attack_curve._make_curve(numbers, ["a", "b"])
-    for name, key in (("budgets", "budgets"), ("mean", "mean"), ("sem", "sem"), ("lowest", "curve")):
-        assert np.array_equal(getattr(made, name), numbers[key])
+    for name in ("budgets", "mean", "sem", "loss", "loss_sem", "n_changed"):
+        assert np.array_equal(getattr(made, name), numbers[name]), name
+    assert made.lowest.tolist() == [1.0, 3.0]
     assert made.lowest_sem.tolist() == [5.0, 7.0]
     assert (made.lambdas, made.records, made.summary) == ((0.0, 0.5), ("a", "b"), numbers)
 

@@ -270,7 +270,7 @@ def wrong_in_the_third_block(value):
 def test_impossible_returns_are_noticed_in_the_block_they_come_in(tmp_path, value, match):
     draw, pay = wrong_in_the_third_block(value)
     plan = Plan(
-        task=toy_task(draw, pay, method="band"),
+        task=toy_task(draw, pay),
         policy=constant(),
         noise=Noise.of(0.2),
         n_episodes=50,
@@ -283,7 +283,7 @@ def test_impossible_returns_are_noticed_in_the_block_they_come_in(tmp_path, valu
 
 
 def test_a_corrected_floor_works_in_the_same_folder(tmp_path):
-    wrong, right = (toy_task(fixed(1), pay_steps, method="band", floor=floor, ceiling=3.0) for floor in (2.0, 0.0))
+    wrong, right = (toy_task(fixed(1), pay_steps, floor=floor, ceiling=3.0) for floor in (2.0, 0.0))
     with pytest.raises(InputError, match="below the floor 2, got 1"):
         certified_run(
             Plan(task=wrong, policy=constant(), noise=Noise.of(0.2), n_episodes=20, n_envs=10),

@@ -17,7 +17,7 @@ from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.proof.comparison import ComparisonMonitor
+from surefoot.proof.comparison import Question
 from surefoot.proof.query import Query
 from surefoot.proof.stopping import StoppingRule
 from surefoot.runs import attacked
@@ -171,16 +171,23 @@ def test_an_attack_that_cannot_be_written_keeps_the_configurations_that_are_done
         assert len(second) == (PLAN.n_blocks if at == 11 else 0)
 
 
-def test_a_comparison_that_cannot_be_written_keeps_the_episodes_of_both(tmp_path, full_disk):
-    contest = {"budget": 0.1, "sigma": 0.5, "confidence": 0.95, "limits": (0.0, 9.0)}
-    for at in (10, 11, 12):  # two setups and two times four blocks, then both records and the comparison
+@pytest.mark.parametrize(
+    ("anytime", "writes"),
+    [
+        (True, (10, 11, 12, 13)),  # two setups and two times four blocks, then both records, the comparison, its page
+        (False, (11, 12, 13)),  # two setups, A's four blocks and record, B's four blocks; then its record and the rest
+    ],
+)
+def test_a_comparison_that_cannot_be_written_keeps_the_episodes_of_both(tmp_path, full_disk, anytime, writes):
+    plans = {"A": PLAN, "B": replace(PLAN, seed=1)}
+    for at in writes:
         folder = tmp_path / f"full-{at}"
         full_disk(at)
         with pytest.raises(InputError, match="No space left on device"):
-            compared_run(PLAN, replace(PLAN, seed=1), ComparisonMonitor(**contest), folder)
+            compared_run(plans, Question(budgets=(0.1,)), folder, anytime=anytime)
         assert [len(kept(folder / side)) for side in "AB"] == [PLAN.n_blocks] * 2
         assert_true(kept(folder / "A"))
-        assert_true(kept(folder / "B"), play(replace(PLAN, seed=1)))
+        assert_true(kept(folder / "B"), play(plans["B"]))
 
 
 def test_blocks_of_a_run_in_progress_are_not_forgotten_next_to_a_record(tmp_path):

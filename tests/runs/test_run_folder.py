@@ -226,7 +226,7 @@ def test_what_a_kill_left_half_written_does_no_harm(tmp_path):
     [
         ({"seed": 4}, "another setup .seed 3 there, 4 now.; choose another out="),
         ({"noise": Noise.of(0.4)}, "another setup"),
-        ({"n_episodes": 240}, "another setup .planned 230 there, 240 now."),
+        ({"n_episodes": 240}, "another setup .n_planned 230 there, 240 now."),
         ({"n_envs": 10}, "another setup"),
         ({"policy": replace(balancer(), sha256="other")}, "another setup .agent_sha256"),
     ],

@@ -46,7 +46,7 @@ class Mover:
 
 
 def rounds_task():
-    return toy_task(fixed(ROUNDS), pay_first_choice, ceiling=float(ROUNDS), max_steps=ROUNDS, method="band")
+    return toy_task(fixed(ROUNDS), pay_first_choice, ceiling=float(ROUNDS), max_steps=ROUNDS)
 
 
 def rounds_won(p: float, attacker=None, budget=0.0, episodes=4_000, seed=0) -> Episodes:
@@ -82,7 +82,7 @@ MOVERS = (
 @pytest.fixture(scope="module")
 def certified():
     """Rounds of unattacked play, each an episode of its own, and their certificate."""
-    task = toy_task(fixed(1), pay_first_choice)
+    task = toy_task(fixed(1), pay_first_choice, binary=True)
     single = play(Plan(task=task, policy=gate(0.95, SIGMA), noise=Noise.of(SIGMA), n_episodes=20_000, n_envs=1_000))
     return certify_shared_budget(single, [BUDGET], ROUNDS, 0.999)
 
@@ -119,7 +119,7 @@ def test_a_budget_on_average_is_not_an_average_budget():
     assert too_few(wins, count, shifted(p, 0.5))  # the planted error: T1 charged with the average
     single = play(
         Plan(
-            task=toy_task(fixed(1), pay_first_choice),
+            task=toy_task(fixed(1), pay_first_choice, binary=True),
             policy=gate(p, SIGMA),
             noise=Noise.of(SIGMA),
             n_episodes=20_000,

@@ -17,7 +17,7 @@ from zoo.training import polish as polishing
 from zoo.training.polish import PolishSettings, find_directions, last_layer, observe_features, polish
 
 TASK, SIGMA = get_task("cartpole-1"), 0.1
-SMALL = PolishSettings(rounds=2, pairs=4, episodes=20, observed=40, validation_episodes=50)
+SMALL = PolishSettings(rounds=2, pairs=4, n_episodes=20, observed=40, validation_episodes=50)
 
 
 def careless(name="cartpole-1-hand-s0.1"):
@@ -99,7 +99,7 @@ def test_what_is_added_is_a_multiple_of_the_guessed_observation():
 
 
 def test_a_recurrent_agent_is_polished(tmp_path):
-    settings = PolishSettings(rounds=1, pairs=1, episodes=10, observed=10, validation_episodes=10)
+    settings = PolishSettings(rounds=1, pairs=1, n_episodes=10, observed=10, validation_episodes=10)
     agent = zoo.load("cartpole-5-gru-s0.4")
     run_training(polish, get_task("cartpole-5"), 0.35, settings, tmp_path / "run", init_from=agent)
     card = zoo.load_card(str(tmp_path / "run"))

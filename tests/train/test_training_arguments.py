@@ -261,7 +261,7 @@ def test_the_search_of_polishing_has_more_noise_and_the_same_budget_in_units_of_
 
     monkeypatch.setattr(selection, "play", play)
     monkeypatch.setattr(selection, "forecast", forecast_at)
-    settings = PolishSettings(rounds=1, pairs=1, episodes=4, observed=5, validation_episodes=6, stress=1.5)
+    settings = PolishSettings(rounds=1, pairs=1, n_episodes=4, observed=5, validation_episodes=6, stress=1.5)
     run = TrainingRun(task=get_task("cartpole-1"), noise=Noise.of(0.2), out=tmp_path / "run", seed=3, for_budget=0.5)
     polish(run, settings, init_from=zoo.load("cartpole-1-s0.2"))
     searched, judged = asked[:2], asked[2:]

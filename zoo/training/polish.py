@@ -52,7 +52,7 @@ class PolishSettings(TrainingSettings):
 
     rounds: int = setting(6, "rounds of the search, each on episodes of its own")
     pairs: int = setting(7, "pairs of opposite candidates per round, all on the same episodes")
-    episodes: int = setting(3_000, "episodes per candidate")
+    n_episodes: int = setting(3_000, "episodes per candidate")
     stress: float = setting(1.15, "noise and budget of the search, in units of those that count")
     spread: float = setting(0.25, "spread of the first candidates, in units of the spread of the outputs")
     shrink: float = setting(0.8, "spread of a round's candidates, in units of that of the round before")
@@ -200,7 +200,7 @@ def search_numbers(
         for offset in drawn:
             candidate = directions.add_to(policy, center + spread * offset)
             # All candidates of one round run the same episodes.
-            played = run_validation(run, candidate, settings.episodes, number=number)
+            played = run_validation(run, candidate, settings.n_episodes, number=number)
             assert played.lengths is not None
             steps += int(played.lengths.sum())
             values.append(predict_bound(played, run.budget))

@@ -52,7 +52,6 @@ def add_attack(commands: Any) -> None:
         details="Exit code 3: an attacked mean is below a certified bound, so one of the two is wrong.",
         examples=(
             "surefoot attack cartpole-5",
-            "surefoot attack cartpole-5 --sigma 0.2 --budgets 0.2,0.4 --method adaptive",
             "surefoot attack cartpole-5 --sigma 0.4 --budgets 1 --method learned --minutes 5",
             "surefoot attack mountain-car --sigma 0.2 --certificate runs/mountain-car",
         ),

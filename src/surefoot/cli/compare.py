@@ -43,7 +43,6 @@ def add_compare(commands: Any) -> None:
         examples=(
             "surefoot compare cartpole-5-ppo-s0.2 cartpole-5-s0.8 --budgets 0.2",
             "surefoot compare new.zip --no-worse-than old.zip --margin 5 --env CartPole-v1 --sigma 0.2",
-            "surefoot compare a.csv b.csv --floor 0 --ceiling 500",
             'surefoot compare --runs "runs/ppo-*" "runs/dqn-*"',
         ),
     )

@@ -22,6 +22,7 @@ EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "atari": (("ale-py",), "Atari"),
     "onnx": (("onnxruntime",), "agents in ONNX files"),
     "ray": (("ray",), "running on several machines, and RLlib's agents"),
+    "cases": (("crazyflow",), "simulators of published robots"),
     "completion": (("argcomplete",), "completion of options in the shell"),
     "train": (("stable-baselines3", "tensorboard"), "training, and SB3 agents"),
 }

@@ -10,7 +10,7 @@ below 2^128 and every part of a key below 2^32; ``seed_sequence`` rejects all ot
     1   (ACTUATOR,)                   the noise of ``ActuatorNoise(seed=...)``
     2   (block, part)                 episodes of a certificate
     3+  (purpose, ..., block, part)   episodes for any other purpose, ``Purpose`` in front
-    2+  (purpose, ..., 0, 5)          where the seeds of vector simulators begin, see ``simulator_seed``
+    2+  (purpose, ..., 0, 6)          where the seeds of vector simulators begin, see ``simulator_seed``
     3   (TRAINING, number, part)      training: the number is an Atari game's first step, or PPO's iteration
     3   (DIRECTION, episode, 0)       directions of the constant-direction attack
 
@@ -91,7 +91,7 @@ def seed_sequence(seed: int | None, *key: int) -> np.random.SeedSequence:
 def block_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.random.SeedSequence, ...]:
     """Return the streams of one block of a plan: environment, noise of observations, attacker, noise of actions."""
     check_purpose(purpose)
-    # Parts 3 and 4 are those of ``policy_seeds``.
+    # Parts 3 and 4 are those of ``policy_seeds``, 6 is that of ``simulator_seed``.
     return tuple(seed_sequence(seed, *purpose, block, part) for part in (0, 1, 2, 5))
 
 
@@ -119,7 +119,7 @@ def simulator_seed(seeds: np.random.SeedSequence) -> int:
     if len(seeds.spawn_key) >= 2:
         block = seeds.spawn_key[-2]
     assert isinstance(seeds.entropy, int)
-    first = int(seed_sequence(seeds.entropy, *purpose, 0, 5).generate_state(1)[0])
+    first = int(seed_sequence(seeds.entropy, *purpose, 0, 6).generate_state(1)[0])
     return (first + block * GOLDEN_STEP) % SIMULATOR_SEEDS
 
 
