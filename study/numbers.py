@@ -232,8 +232,12 @@ def cell_sizes(attack: Mapping[str, Any]) -> list[list[int]]:
 
 
 def fingerprint(study: Study) -> str:
-    """Return one hash of all raw numbers and of the weights they belong to; records are no part of the study."""
+    """Return one hash of all raw numbers and of the weights they belong to.
+
+    Records, MuJoCo and learned attackers are no part of the study: other scripts draw them, such as study/sandwich.py.
+    """
     paths = sorted(path for path in study.folder.rglob("*") if path.suffix in {".json", ".npz"})
-    paths = [path for path in paths if path.relative_to(study.folder).parts[0] not in {"records", "mujoco"}]
+    others = {"records", "mujoco", "attackers"}
+    paths = [path for path in paths if path.relative_to(study.folder).parts[0] not in others]
     chunks = [f"{path.relative_to(study.folder)}".encode() + path.read_bytes() for path in paths]
     return sha256(*chunks, *(agent.sha256.encode() for agent in study.agents))

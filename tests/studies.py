@@ -62,10 +62,11 @@ def write_episodes(folder, agent, returns):
         sigma=agent.sigma,
         floor=rules.scoring.floor,
         ceiling=rules.scoring.ceiling,
-        method=rules.paper.method,
         task=agent.task,
         agent=agent.name,
         agent_sha256=agent.sha256,
+        # As in the record of a run: only of wins and losses.
+        **({"binary": True} if rules.scoring.binary else {}),
     )
     record.save(folder / "episodes" / f"{agent.name}.npz")
     facts = {"seconds": 4.0, "n_episodes": len(record), "workers": 2, "device": "cpu", "record_sha256": record.sha256}

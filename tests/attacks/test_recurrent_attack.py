@@ -157,9 +157,9 @@ def test_a_wrong_context_is_noticed(planted, monkeypatch):
 def test_a_clean_memory_of_perturbed_observations_is_noticed(monkeypatch):
     honest = channel.Ledger.admit_perturbation
 
-    def admit_perturbation(self, observation, rows):
+    def admit_perturbation(self, observation, rows, sent):
         before = self.clean
-        offset = honest(self, observation, rows)
+        offset = honest(self, observation, rows, sent)
         self.clean = self.policy.memory.advance(before, observation + offset, rows.action, rows.episode_start)
         return offset
 

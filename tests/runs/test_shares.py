@@ -181,9 +181,9 @@ def test_the_shares_of_an_attack(tmp_path, monkeypatch, capsys):
     for part in ("1/2", "2/2"):
         assert cli.main([*attack, "--blocks", part, "--out", f"share{part[0]}"]) == 0
     assert cli.main(["merge", "share1", "share2", "--out", "merged", "--json"]) == 0
-    assert '"n_episodes": 80' in capsys.readouterr().out
+    assert '"n_episodes": 120' in capsys.readouterr().out  # 40 for each budget, and the same 40 without attack
     assert cli.main([*attack, "--out", "whole"]) == 0
-    for inner in ("B0.2", "B0.4"):
+    for inner in ("unattacked", "B0.2", "B0.4"):
         one, other = (tmp_path / folder / inner / "episodes.npz" for folder in ("merged", "whole"))
         assert one.read_bytes() == other.read_bytes()
     shutil.rmtree(tmp_path / "share2" / "B0.4")

@@ -159,8 +159,8 @@ def test_what_is_missing_or_stale_is_to_be_renewed(two_agents, tmp_path):
     assert Study(tmp_path, two_agents).timed(smoothed)["seconds"] > 0
     assert renew.wanting(Study(tmp_path, two_agents), None)["episode-times"] == []
     retrained = replace(smoothed, sha256="other weights")
-    assert renew.wanting(Study(tmp_path, (bare, retrained)), None)["n_episodes"] == [retrained]
-    assert renew.wanting(Study(tmp_path, two_agents), None)["n_episodes"] == []
+    assert renew.wanting(Study(tmp_path, (bare, retrained)), None)["episodes"] == [retrained]
+    assert renew.wanting(Study(tmp_path, two_agents), None)["episodes"] == []
 
 
 def test_rounds_and_games_are_measured_by_the_script(tmp_path):
@@ -254,7 +254,7 @@ def test_every_shipped_agent_has_its_episodes(agent):
     assert len(record) == facts["n_episodes"]
     assert record.sha256 == facts["record_sha256"]
     assert (record.sigma, record.metadata["task"], record.attacked) == (agent.sigma, agent.task, False)
-    assert record.metadata["method"] == TASKS[agent.task].paper.method
+    assert record.metadata.get("binary", False) == TASKS[agent.task].scoring.binary
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_attacked_means_are_those_of_the_episodes(agent):
         for column, margin in enumerate(found["lambdas"]):
             cell = f"B{budget:g}-lambda{margin:g}"
             assert cells[f"{cell}.returns"].mean() == pytest.approx(found["mean"][row][column], abs=1e-9)
-            assert cells[f"{cell}.spent"].max() <= budget + 1e-9
+            assert cells[f"{cell}.budget_used"].max() <= budget + 1e-9
             sizes = found.get("n_episodes_of_cells")
             assert cells[f"{cell}.returns"].size == (sizes[row][column] if sizes else found["n_episodes"])
     assert found["n_episodes"] == min(array.size for array in cells.values())

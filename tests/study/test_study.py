@@ -368,7 +368,9 @@ def test_numbers_of_other_weights_are_called_stale(study, tmp_path):
 def test_a_file_that_says_too_little_is_refused(tmp_path):
     study = made_up(tmp_path, Made(episodes=20), ("cartpole-1",))
     (tmp_path / "attacks" / "cartpole-1-s0-paper.json").write_text('{"budgets": [1]}')
-    with pytest.raises(InputError, match=r"cartpole-1-s0-paper.json does not say its agent_sha256, episodes, lambdas"):
+    with pytest.raises(
+        InputError, match=r"cartpole-1-s0-paper.json does not say its agent_sha256, n_episodes, lambdas"
+    ):
         study.attack(study.bare("cartpole-1"))
 
 

@@ -140,6 +140,8 @@ class Processes:
             executor.shutdown(wait=False, cancel_futures=True)
             for child in children:
                 child.terminate()
+            # Whoever is called next finds no process of ours.
+            _wait_for_end(children)
 
 
 def run_apart(what: str, work: Callable[[Plan, int], Result], plan: Plan, *, gpu: float = 0.0) -> Result:
@@ -170,12 +172,17 @@ def can_fork() -> bool:
     return sys.platform == "linux"
 
 
-def _end_of(children: Iterable[BaseProcess]) -> str:
-    """Return how the first worker that ended by itself did so; the others were then terminated."""
+def _wait_for_end(children: Iterable[BaseProcess]) -> None:
+    """Wait until all have ended, for a few seconds at most."""
     # The executor waits for them too, in a thread of its own: whoever comes second learns an exit code a moment later.
     end = time.monotonic() + LOOK
     while any(child.exitcode is None for child in children) and time.monotonic() < end:
         time.sleep(0.01)
+
+
+def _end_of(children: Iterable[BaseProcess]) -> str:
+    """Return how the first worker that ended by itself did so; the others were then terminated."""
+    _wait_for_end(children)
     code = None
     for child in children:
         # SIGTERM is what the executor ends the others with.

@@ -367,7 +367,7 @@ def checked_episodes(episodes: Episodes, *, stopped: bool = False) -> Floats:
     # The theorems start from the distribution of returns without attack, under the noise that is stated.
     if episodes.attacked:
         raise InputError("a certificate needs episodes without attack, got attacked episodes")
-    if not (math.isfinite(episodes.sigma) and episodes.noise.budget_sigma > 0):
+    if not (0 <= episodes.sigma < math.inf and episodes.noise.budget_sigma > 0):
         raise InputError(f"sigma must be > 0, got {episodes.sigma}: without noise nothing is certified")
     return checked_returns(episodes.returns, episodes.floor, episodes.ceiling)
 
