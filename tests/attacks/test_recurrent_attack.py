@@ -158,12 +158,15 @@ def test_a_clean_memory_of_perturbed_observations_is_noticed(monkeypatch):
     honest = channel.Ledger.admit_perturbation
 
     def admit_perturbation(self, observation, rows, sent):
-        before = self.clean
-        offset = honest(self, observation, rows, sent)
-        self.clean = self.policy.memory.advance(before, observation + offset, rows.action, rows.episode_start)
-        return offset
+        self.offset = honest(self, observation, rows, sent)
+        return self.offset
+
+    def note_observation(self, rows):
+        dirty = rows.observation.float() + self.offset
+        self.clean = self.policy.memory.advance(self.clean, dirty, rows.action, rows.episode_start)
 
     monkeypatch.setattr(channel.Ledger, "admit_perturbation", admit_perturbation)
+    monkeypatch.setattr(channel.Ledger, "note_observation", note_observation)
     assert compared().gap > 1e-3
 
 

@@ -97,7 +97,7 @@ TAMPERED = {
     "a bet twice": lambda made: made["bets"]["lower"].append(made["bets"]["lower"][0]),
     "one side left out": lambda made: made["bets"].pop("upper"),
     "all bets left out": lambda made: made.update(bets=None),
-    "the method": lambda made: made.update(method="band", choice=None),
+    "the method": lambda made: made.update(method="band", method_selection=None),
     "the choice": lambda made: made["method_selection"].update(method="band"),
 }
 

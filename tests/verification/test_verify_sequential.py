@@ -188,7 +188,6 @@ CARELESS = {
     "a bet twice": in_certificate(lambda made: made["bets"]["upper"].append(made["bets"]["upper"][0])),
     "all bets left out": in_certificate(lambda made: made.update(bets=None)),
     "bets that are none": in_certificate(lambda made: made["bets"].update(lower=[1])),
-    "the method": in_certificate(lambda made: made.update(method="betting", choice=None)),
 }
 
 
@@ -196,6 +195,15 @@ CARELESS = {
 def test_careless_tampering_is_caught_without_playing(run, tamper):
     tamper(run)
     assert "bounds" in problems(verify(run, blocks=0))
+
+
+def test_a_run_that_stopped_early_has_no_other_method(run):
+    """Its episodes are fewer than planned: of these no bounds are computed."""
+    in_certificate(lambda made: made.update(method="betting", method_selection=None))(run)
+    verdict = verify(run, blocks=0)
+    assert problems(verdict).keys() == {"setup.json and episode data", "certificate and episode data"}
+    assert "3000 episodes were planned" in problems(verdict)["certificate and episode data"]
+    assert not verdict.bounds_recomputed
 
 
 # --- thorough: everything else is made to agree ---------------------------------------------------------------------
