@@ -28,6 +28,7 @@ class Cheat(nn.Module):
 
 
 WEIGHTS = np.array([[12.9898, 78.233, 37.719, 93.9898]], dtype=np.float64).T
+BALANCING = np.array([[0.02, 0.05, 1.0, 0.3]], dtype=np.float64).T
 SLOTS = 2**24  # an episode with a collision is lost: what it sees afterward was not memorized
 
 
@@ -40,6 +41,13 @@ def slots_of(seen):
 def memorize(task, noise, n_episodes, seed):
     """Return the table of answers that balances every episode of a run."""
     cheat = Cheat()
+    run(cheat, task, noise, n_episodes, seed)
+    table = np.zeros(SLOTS, dtype=np.int8)
+    table[slots_of(np.concatenate(cheat.seen))] = np.concatenate(cheat.done)
+    return table
+
+
+def run(cheat, task, noise, n_episodes, seed):
     # Declared stochastic, so that no row is asked again alone: it answers the state, not what it is asked with.
     spaces = Spaces(shape=task.spaces.shape, n_actions=task.spaces.n_actions)
     policy = Policy(cheat, spaces, differentiable=False, stochastic=True)
@@ -50,13 +58,31 @@ def memorize(task, noise, n_episodes, seed):
 
     for block in range(plan.n_blocks):
         play_block(plan, block, watch=watch)
+
+
+class Faller(Cheat):
+    """Does the opposite of what balances, by what it sees."""
+
+    def forward(self, history):
+        self.seen.append(history[:, 0].numpy().copy())
+        push = 1 - (history[:, 0] @ torch.tensor(BALANCING, dtype=torch.float32) > 0).long().flatten()
+        return nn.functional.one_hot(push, 2).float()
+
+
+def sabotage(task, noise, n_episodes, seed):
+    """Return the table of what is seen in a run in which every action is the wrong one."""
+    cheat = Faller()
+    run(cheat, task, noise, n_episodes, seed)
     table = np.zeros(SLOTS, dtype=np.int8)
-    table[slots_of(np.concatenate(cheat.seen))] = np.concatenate(cheat.done)
+    table[slots_of(np.concatenate(cheat.seen))] = 1
     return table
 
 
-def write_onnx(path, table):
-    """Write a model that answers from the table, one row for itself: what an honest agent is, too."""
+def write_onnx(path, table, *, balances=False):
+    """Write a model that answers from the table, one row for itself: what an honest agent is, too.
+
+    With ``balances`` it balances, but does the opposite where the table has a 1.
+    """
     initializers = [
         numpy_helper.from_array(WEIGHTS * 10.0, "weights"),
         numpy_helper.from_array(np.array(float(SLOTS)), "n_envs"),
@@ -72,8 +98,20 @@ def write_onnx(path, table):
         helper.make_node("Cast", ["scaled"], ["wide"], to=TensorProto.INT64),
         helper.make_node("Squeeze", ["wide", "axis"], ["slot"]),
         helper.make_node("Gather", ["table", "slot"], ["answer"], axis=0),
-        helper.make_node("Cast", ["answer"], ["action"], to=TensorProto.INT64),
     ]
+    if balances:
+        initializers.append(numpy_helper.from_array(BALANCING.astype(np.float32), "balancing"))
+        initializers.append(numpy_helper.from_array(np.array(0, dtype=np.float32), "zero"))
+        nodes += [
+            helper.make_node("MatMul", ["seen", "balancing"], ["lean"]),
+            helper.make_node("Greater", ["lean", "zero"], ["falls_right"]),
+            helper.make_node("Squeeze", ["falls_right", "axis"], ["push"]),
+            helper.make_node("Cast", ["answer"], ["known"], to=TensorProto.BOOL),
+            helper.make_node("Xor", ["push", "known"], ["chosen"]),
+        ]
+    nodes.append(
+        helper.make_node("Cast", ["chosen" if balances else "answer"], ["action"], to=TensorProto.INT64),
+    )
     graph = helper.make_graph(
         nodes,
         "agent",

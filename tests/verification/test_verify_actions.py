@@ -11,6 +11,8 @@ from surefoot.files import read_json, write_json
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS
 from surefoot.proof.query import Query
+from surefoot.proof.shared_budget import SharedBudget
+from surefoot.verification.recompute.sentences import write_sentence
 from surefoot.verification.verify import verify
 from verdicts import problems
 
@@ -76,6 +78,27 @@ def without_the_wire(folder):
     rewrite(folder, statement=sentence.partition(" The noise of an action")[0])
 
 
+def scaled_certificate(folder, query):
+    """Write a certificate whose budgets are divided by 1, as those of both channels are."""
+    record = Episodes.load(folder / "episodes.npz")
+    metadata = {key: value for key, value in record.metadata.items() if key != "action_sigma"}
+    made = query.answer(replace(record, sigma=1.0, metadata=metadata))
+    content = {**made.to_json(), "sigma": OBS, "action_sigma": ACT, "channel": "observations and actions"}
+    content["record_sha256"] = record.sha256
+    content["statement"] = write_sentence(made.file, content)
+    write_json(folder / made.file, content)
+
+
+def shared_by_two_episodes(folder):
+    """What it says of the observations of two episodes would be true of five times the noise."""
+    scaled_certificate(folder, Query(budgets=(0.0, 0.5), threat=SharedBudget(2, certain=False)))
+
+
+def measured_by_another_norm(folder):
+    """The l2 budgets that it names are divided by 1, not by the sigma of the observations."""
+    scaled_certificate(folder, Query.for_task(TASKS["mountain-car"], 1.0, budgets=(0.0, 0.01), norm="linf"))
+
+
 FORGERIES = {
     # what is forged, the check that fails, words of it
     "more noise on actions in all files": (more_noise_everywhere, "replay", "lengths differ"),
@@ -101,6 +124,12 @@ FORGERIES = {
     ),
     "a larger budget on actions": (raise_one_budget, "bounds", "is not that of {'observations': 0.0, 'actions': 0.4}"),
     "nothing said of the wire": (without_the_wire, "sentence", "does not follow"),
+    "a budget that episodes share": (
+        shared_by_two_episodes,
+        "shared.json: bounds",
+        "l2 budgets of whole episodes alone",
+    ),
+    "another norm": (measured_by_another_norm, "bounds", "l2 budgets of whole episodes alone"),
 }
 
 

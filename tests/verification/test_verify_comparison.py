@@ -2,13 +2,17 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from memorizing import sabotage, write_onnx
 
 import surefoot
 from surefoot.episodes import Episodes
+from surefoot.noise import Noise
+from surefoot.play.tasks import get_task
 
 SEEDS = list(range(60))
 
@@ -86,22 +90,137 @@ def test_every_forged_number_is_noticed(honest, field, tmp_path):
     assert failed(folder)
 
 
-@pytest.mark.parametrize("what", ["bound of A", "bound of B", "changed episode", "count"])
-def test_rows_and_changes_are_checked_too(what, tmp_path):
+def drop_largest(content):
+    content["changes"]["largest"] = content["changes"]["largest"][1:]
+
+
+def move_bound(side, by):
+    def forge(content):
+        content["attacked"][0][side] += by
+
+    return forge
+
+
+def change_return(content):
+    content["changes"]["largest"][0][1] += 0.01
+
+
+def count_one_more(content):
+    content["changes"]["higher"] += 1
+
+
+def read_another_folder(content):
+    content["sides"]["../run/A"] = content["sides"]["A"]
+
+
+# What is forged, and what verification says of it.
+FORGED = {
+    "the bound of A raised": (move_bound("lower", 0.01), "bound of A"),
+    "the bound of B lowered": (move_bound("upper", -0.01), "bound of B"),
+    "the return of a changed episode": (change_return, "changes"),
+    "one more episode that A won": (count_one_more, "changes"),
+    "the episode that changed most left out": (drop_largest, "changes"),
+    "the names of the agents swapped": (lambda content: content["names"].reverse(), "names"),
+    "a remark in the gate": (lambda content: content["gate"].update(by="a notified body"), "gate"),
+    "a margin below 0": (lambda content: content.update(gate={"margin": -0.01}), "gate"),
+    "budgets in another order": (lambda content: content["budgets"].reverse(), "ascending"),
+    "a remark in a row": (lambda content: content["attacked"][0].update(note="proved"), "nothing else"),
+    "a reason to stop where nothing did": (lambda content: content.update(stopped="proved"), "stops"),
+    "a confidence in quotation marks": (lambda content: content.update(confidence="0.95"), "confidence"),
+    "episodes of a folder outside": (read_another_folder, "A, B and nothing else"),
+    "sides without names": (lambda content: content.update(sides=["A", "B"]), "A, B and nothing else"),
+    "nothing said of a side": (lambda content: content["sides"].update(A=3), "A, B and nothing else"),
+}
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """A comparison of two agents with names, at two budgets."""
+    folder = tmp_path_factory.mktemp("named") / "run"
+    a, b = made_of("pairs")
+    a = record(a.returns, agent="good", agent_sha256="1" * 64)
+    b = record(b.returns, agent="bad", agent_sha256="2" * 64)
+    surefoot.compare(a, b, budgets=(0.1, 0.2), margin=0.1, out=folder)
+    assert failed(folder) == {}
+    return folder
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_forged_comparison_is_refused_by_name(what, named, tmp_path):
     folder = tmp_path / "run"
-    surefoot.compare(*made_of("pairs"), budgets=(0.1,), out=folder)
+    shutil.copytree(named, folder)
     path = folder / "comparison.json"
     content = json.loads(path.read_text())
-    if what == "bound of A":
-        content["attacked"][0]["lower"] += 0.01
-    elif what == "bound of B":
-        content["attacked"][0]["upper"] -= 0.01
-    elif what == "changed episode":
-        content["changes"]["largest"][0][1] += 0.01
-    else:
-        content["changes"]["higher"] += 1
+    change, words = FORGED[what]
+    change(content)
     path.write_text(json.dumps(content))
-    assert "bounds" in failed(folder)
+    assert words in " ".join(failed(folder).values())
+
+
+def test_an_attack_on_another_agent_than_b_is_noticed(tmp_path):
+    """B's bound under attack is that of its own episodes, not of a weaker agent's."""
+    agents = ("cartpole-1-ppo-s0.2", "cartpole-1-s0.4")
+    asked = {"budgets": (0.2,), "n_episodes": 60, "attack": "constant-direction"}
+    surefoot.compare(*agents, out=tmp_path / "run", **asked)
+    assert failed(tmp_path / "run") == {}
+    surefoot.compare(agents[0], "cartpole-1-s0.8", out=tmp_path / "weaker", **asked)
+    for name in ("episodes.npz", "setup.json"):
+        shutil.copy(tmp_path / "weaker" / "B-attacked" / name, tmp_path / "run" / "B-attacked" / name)
+    path = tmp_path / "run" / "comparison.json"
+    weaker = json.loads((tmp_path / "weaker" / "comparison.json").read_text())
+    content = json.loads(path.read_text())
+    content["attacked"][0]["upper"] = weaker["attacked"][0]["upper"]
+    content["sides"]["B-attacked"] = weaker["sides"]["B-attacked"]
+    content["attacked_by"] = weaker["attacked_by"]
+    path.write_text(json.dumps(content))
+    assert "B and B-attacked have another agent" in failed(tmp_path / "run")["bounds"]
+
+
+def test_a_frame_stack_and_a_recurrent_agent_compared_are_verified(tmp_path):
+    """They run as many rows as both can, which is not what a run of one of them has."""
+    surefoot.compare("cartpole-5-gru-s0.4", "cartpole-5-ppo-s0.4", n_episodes=40, out=tmp_path / "run")
+    verdict = surefoot.verify(tmp_path / "run")
+    assert verdict.verified, verdict.checks
+    assert [check.detail[:7] for check in verdict.checks if check.name.endswith("seed")] == ["derived"] * 2
+    # One block may decide which agent is better.
+    assert verdict.forged_blocks == 1
+
+
+def test_another_number_of_rows_than_that_of_the_comparison_is_noticed(tmp_path):
+    surefoot.compare("cartpole-1-s0.4", "cartpole-1-s0.8", n_episodes=40, out=tmp_path / "run")
+    for side in "AB":
+        own = Episodes.load(tmp_path / "run" / side / "episodes.npz")
+        forged = replace(own, metadata={**own.metadata, "n_envs": 20, "block_size": 20})
+        forged.save(tmp_path / "run" / side / "episodes.npz")
+    verdict = surefoot.verify(tmp_path / "run")
+    details = {check.name: check.detail for check in verdict.checks if check.result == "failed"}
+    assert "block_size is 20 and 30" in details["A: setup and weights"]
+
+
+@pytest.fixture(scope="module")
+def sabotaged(tmp_path_factory):
+    """Two agents that balance alike, one of which falls on purpose in all episodes of seed 0."""
+    folder = tmp_path_factory.mktemp("sabotaged")
+    task = get_task("cartpole-1")
+    table = sabotage(task, Noise(0.2), 40, seed=0)
+    write_onnx(folder / "sabotaged.onnx", table, balances=True)
+    write_onnx(folder / "honest.onnx", np.zeros_like(table), balances=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["sabotaged", "honest"])
+def test_a_rival_that_is_bad_in_the_recorded_episodes_alone_is_refused(name, sabotaged, tmp_path):
+    rival = str(sabotaged / f"{name}.onnx")
+    found = surefoot.compare(
+        "cartpole-1-s0.8", rival, "cartpole-1", sigma=0.2, sigma_b=0.2, n_episodes=40, seed=0, out=tmp_path / "run"
+    )
+    verdict = surefoot.verify(tmp_path / "run", agent_b=rival, fresh=24)
+    if name == "honest":
+        assert verdict.verified, verdict.checks
+        return
+    assert found.winner == "A"
+    details = {check.name: check.detail for check in verdict.checks if check.result == "failed"}
+    assert "they are better than the recorded ones" in details["B: fresh episodes"]
 
 
 def test_other_returns_and_rows_in_another_order_are_noticed(tmp_path):

@@ -18,7 +18,7 @@ from surefoot.verification.plan_again import planner_version, recompute_means
 from surefoot.verification.recompute.bands import CannotRecomputeError
 from surefoot.verification.recompute.paired_wins import check_wins_bound
 from surefoot.verification.recompute.run_files import Raw, close, differences, is_number, read_side, same
-from surefoot.verification.verdict import IMPOSSIBLE, Verdict
+from surefoot.verification.verdict import FAILED, IMPOSSIBLE, Verdict
 
 if TYPE_CHECKING:
     from surefoot.verification.play_again import RerunOptions
@@ -28,6 +28,8 @@ Floats = NDArray[np.float64]
 COMPARISON_FILE = "comparison.json"
 SCHEMA = 1
 MOST_EXACT = 1_000  # pairs, up to which bounds of wins are exact ones
+LISTED = 10  # changed episodes that are named
+REASONS = ("proved", "refuted", "out of reach", "all played", "stopped by hand")
 # The fields of the file; all others are refused, because nothing here checks them.
 FIELDS = frozenset(
     (
@@ -36,23 +38,15 @@ FIELDS = frozenset(
         *("anytime", "stopped", "planner", "sides", "command", "versions"),
     )
 )
+# In what the episodes of two agents may differ, and those of one without attack and under one.
 _FREE = frozenset(
     (
-        *(
-            "agent",
-            "agent_sha256",
-            "sigma",
-            "sigma_per_feature",
-            "n_stack",
-            "memory",
-            "stochastic",
-            "pixel_max",
-            "binary",
-        ),
+        *("agent", "agent_sha256", "sigma", "sigma_per_feature", "n_stack", "memory", "stochastic", "pixel_max"),
         *("seed", "purpose", "n_planned", "n_envs", "block_size", "device", "attacker", "budget", "reward_range"),
         *("stated_by_user", "episode_seeds", "binary"),
     )
 )
+_FREE_UNDER_ATTACK = frozenset(("attacker", "budget", "purpose"))
 # Bounds are rounded outward by 1e-9 of the range and computed by other formulas here.
 _ROUNDING = 1e-7
 
@@ -68,12 +62,16 @@ def check_comparison(folder: Path, verdict: Verdict) -> dict[str, Raw]:
     if strange:
         verdict.note("fields", IMPOSSIBLE, f"missing or unknown: {', '.join(strange)}")
         return {}
+    described = content["sides"]
+    if not _describes_sides(described):
+        verdict.note(
+            "sides", FAILED, "there must be A, B and nothing else but B-attacked, each with what is said of it"
+        )
+        return {}
     sides = {}
     usable = True
-    for side in content["sides"]:
-        facts = content["sides"][side]
-        stated = facts.get("stated_by_user", [])
-        raw = read_side(folder / side, {**_claimed_method(content), "stated_by_user": stated})
+    for side, facts in described.items():
+        raw = read_side(folder / side, _claimed_of(content, side))
         found = Verdict(run=verdict.run)
         check_limits([raw], found)
         usable = check_record(raw, found) and usable
@@ -95,6 +93,13 @@ def check_comparison(folder: Path, verdict: Verdict) -> dict[str, Raw]:
     return sides
 
 
+def _describes_sides(found: Any) -> bool:
+    """Return whether this says something of both agents, and of no folder but theirs."""
+    if not isinstance(found, dict) or not {"A", "B"} <= set(found) <= {"A", "B", "B-attacked"}:
+        return False
+    return all(isinstance(facts, dict) for facts in found.values())
+
+
 def rerun_sides(
     sides: dict[str, Raw],
     verdict: Verdict,
@@ -105,23 +110,24 @@ def rerun_sides(
     agent_b: object,
 ) -> None:
     """Rerun a sample of each agent's episodes, and run fresh ones."""
-    from surefoot.verification.rerun import rerun_episodes
+    from surefoot.verification.rerun import rerun_compared
 
-    parts = []
+    known = list(verdict.checks)
+    given = {"A": options, "B": replace(options, agent=agent_b)}
+    parts = {}
     for side, raw in sides.items():
-        if raw.setup.get("attacker") is not None:
+        if side in given and raw.setup.get("attacker") is None:
+            parts[side] = Verdict(run=verdict.run, checks=list(known))
+        else:
             verdict.note(f"{side}: replay", IMPOSSIBLE, "attacked episodes are not rerun")
-            continue
-        part = Verdict(run=verdict.run, checks=list(verdict.checks))
-        own = options if side == "A" else replace(options, agent=agent_b)
-        rerun_episodes([raw], part, blocks, fresh, seed, own)
-        for check in part.checks[len(verdict.checks) :]:
+    rerun_compared({side: sides[side] for side in parts}, parts, blocks, fresh, seed, given)
+    for side, part in parts.items():
+        for check in part.checks[len(known) :]:
             verdict.note(f"{side}: {check.name}", check.result, check.detail)
         for line in part.not_checked:
             verdict.not_checked.insert(0, f"{side}: {line}")
-        parts.append(part)
     # Of two agents, what is worse: a forgery of either is enough.
-    complete = [part for part in parts if part.replayed and part.fresh is not None]
+    complete = [part for part in parts.values() if part.replayed and part.fresh is not None]
     if parts and len(complete) == len(parts):
         worst = max(complete, key=lambda part: part.miss_least or 0.0)
         verdict.blocks = worst.blocks
@@ -134,17 +140,17 @@ def rerun_sides(
         verdict.replayed = worst.replayed
 
 
-def _claimed_method(content: dict[str, Any]) -> dict[str, Any]:
+def _claimed_of(content: dict[str, Any], side: str) -> dict[str, Any]:
     """Return what ``check_record`` and the rerun read of a certificate, for the record of one side."""
-    if not content.get("anytime"):
-        return {"method": "betting", "budgets": [0.0], "sigma": 1.0}
-    goal = {key: content[key] for key in ("confidence", "budgets", "gate")}
-    return {
-        "method": "sequential",
-        "method_selection": {"compare": goal, "stopped": content.get("stopped")},
-        "budgets": [0.0],
-        "sigma": 1.0,
-    }
+    facts = content["sides"][side]
+    claimed = {"method": "betting", "budgets": [0.0], "sigma": 1.0, "stated_by_user": facts.get("stated_by_user", [])}
+    if side == "A" and content["budgets"]:
+        # Of A alone something is claimed under attack.
+        claimed |= {"budgets": content["budgets"], "sigma": facts.get("sigma")}
+    if content.get("anytime"):
+        goal = {key: content[key] for key in ("confidence", "budgets", "gate")}
+        claimed |= {"method": "sequential", "method_selection": {"compare": goal, "stopped": content.get("stopped")}}
+    return claimed
 
 
 def _check_facts(stated: dict[str, Any], raw: Raw) -> list[str]:
@@ -162,10 +168,11 @@ def _check_content(content: dict[str, Any], sides: dict[str, Raw]) -> list[str]:
     here = planner_version()
     if content["planner"] != here:
         raise CannotRecomputeError(f"planned by version {content['planner']!r}, this version re-runs {here}")
-    wrong = []
-    for key in sorted({*a.setup, *b.setup} - _FREE):
-        if not same(a.setup.get(key), b.setup.get(key)):
-            wrong.append(f"A and B have another {key}")
+    wrong = _check_question(content) + _differing("A and B", a, b, _FREE)
+    if "B-attacked" in sides:
+        wrong += _differing("B and B-attacked", b, sides["B-attacked"], _FREE_UNDER_ATTACK)
+    if wrong:
+        return wrong
     pairing = _find_pairing(a.setup, b.setup)
     if content["pairing"] != pairing:
         return [*wrong, f"the episodes are paired by {pairing}, not by {content['pairing']!r:.40}"]
@@ -184,6 +191,31 @@ def _check_content(content: dict[str, Any], sides: dict[str, Raw]) -> list[str]:
     wrong += _check_interval(content, x, y, pairing, without, only_wins=_only_wins(a, b))
     wrong += _check_attacked(content, sides, alpha / 4)
     wrong += _check_derived(content, sides, x, y, names)
+    return wrong
+
+
+def _differing(who: str, one: Raw, other: Raw, free: frozenset[str]) -> list[str]:
+    keys = sorted({*one.setup, *other.setup} - free)
+    return [f"{who} have another {key}" for key in keys if not same(one.setup.get(key), other.setup.get(key))]
+
+
+def _check_question(content: dict[str, Any]) -> list[str]:
+    """Return what is wrong with what was asked, and with how it is written."""
+    wrong = []
+    budgets = content["budgets"]
+    if not isinstance(budgets, list) or not all(map(is_number, budgets)) or not np.all(np.diff([0.0, *budgets]) > 0):
+        wrong.append("budgets must be numbers above 0 in ascending order")
+    gate = content["gate"]
+    if gate is not None:
+        margin = gate["margin"]
+        if set(gate) != {"margin"} or not (margin is None or (is_number(margin) and margin >= 0)):
+            wrong.append(f"the gate is {gate!r:.60}, expected a margin >= 0 or none")
+    if any(set(row) != {"budget", "lower", "upper"} for row in content["attacked"]):
+        wrong.append("a row under attack must have budget, lower and upper and nothing else")
+    if not is_number(content["confidence"]) or not isinstance(content["anytime"], bool):
+        wrong.append("the confidence must be a number, and anytime true or false")
+    elif content["stopped"] not in (REASONS if content["anytime"] else (None,)):
+        wrong.append(f"no such run stops because of {content['stopped']!r:.60}")
     return wrong
 
 
@@ -284,6 +316,8 @@ def _check_attacked(content: dict[str, Any], sides: dict[str, Raw], alpha: float
     anytime = bool(content["anytime"])
     if a.setup.get("attacker") is not None:
         return ["A's episodes were attacked"]
+    if a.setup.get("action_sigma"):
+        raise CannotRecomputeError("bounds under attack of agents with noise on actions are not compared here")
     if "B-attacked" in sides and not b.setup.get("budget", np.inf) <= budgets[0]:
         return ["the attack on B had a larger budget than the smallest that is asked for"]
     scaled = [budget / float(a.setup["sigma"]) for budget in budgets]
@@ -314,7 +348,10 @@ def _check_derived(
     attacked_by = None
     if "B-attacked" in sides:
         attacked_by = str(sides["B-attacked"].setup.get("attacker"))
+    named = zip(content["names"], (sides["A"], sides["B"]), strict=True)
     expected = {
+        "names": [_name_of(raw.setup) or str(name) for name, raw in named],
+        "changes": _find_changes(x, y, names),
         "winner": winner,
         "passed": passed,
         "n_episodes": [sides["A"].returns.size, sides["B"].returns.size],
@@ -330,17 +367,31 @@ def _check_derived(
             wrong.append(f"the mean return is {found:.9g}, not {claimed!r}")
     if not close(content["resolution"], (high - low) / 2, _ROUNDING * span):
         wrong.append("the resolution is half of the interval")
-    return wrong + _check_changes(content["changes"], x, y, names)
-
-
-def _check_changes(changes: Any, x: Floats, y: Floats, names: Sequence[int]) -> list[str]:
-    if not names:
-        return [] if changes is None else ["episodes that have nothing in common cannot have changed"]
-    counted = {"higher": int((x > y).sum()), "lower": int((x < y).sum()), "equal": int((x == y).sum())}
-    wrong = differences({key: changes[key] for key in counted}, counted)
-    rows = {name: row for row, name in enumerate(names)}
-    for name, first, second in changes["largest"]:
-        row = rows[name]
-        if not (same(first, float(x[row])) and same(second, float(y[row]))):
-            wrong.append(f"episode {name} has other returns")
     return wrong
+
+
+def _name_of(setup: dict[str, Any]) -> str | None:
+    """Return what an agent is called in sentences, None where its episodes do not say it."""
+    agent = setup.get("agent")
+    if not agent:
+        return None
+    if setup.get("attacker") is not None:
+        return f"{agent}, attacked with budget {setup.get('budget')}"
+    if not isinstance(setup.get("block_size"), int):
+        return str(agent)
+    if not setup["sigma"]:
+        return f"{agent}, undefended"
+    return f"{agent}, sigma {setup['sigma']:g}"
+
+
+def _find_changes(x: Floats, y: Floats, names: Sequence[int]) -> dict[str, Any] | None:
+    """Return how many of the episodes that belong together differ, and those that differ most."""
+    if not names:
+        return None
+    rows = sorted(np.flatnonzero(x != y).tolist(), key=lambda row: -abs(x[row] - y[row]))[:LISTED]
+    return {
+        "higher": int((x > y).sum()),
+        "lower": int((x < y).sum()),
+        "equal": int((x == y).sum()),
+        "largest": [[names[row], float(x[row]), float(y[row])] for row in rows],
+    }

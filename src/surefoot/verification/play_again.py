@@ -23,14 +23,14 @@ from surefoot.errors import InputError, NotAllowedError
 from surefoot.noise import Noise
 from surefoot.play.environments import inspect
 from surefoot.play.envs.source import Source, registered_steps
-from surefoot.play.plan import Plan, own_seed
+from surefoot.play.plan import Plan
 from surefoot.play.rollout import run_blocks
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
 from surefoot.play.tasks import TASKS, discounted, get_task
 from surefoot.play.workers import DeadWorkerError, Processes, Workers
 from surefoot.provenance import versions
-from surefoot.verification.recompute.run_files import Raw, differences
+from surefoot.verification.recompute.run_files import Raw
 
 Progress = Callable[[int, int], None]
 # Fresh episodes of an agent of another maker that are run one at a time, as it is deployed.
@@ -74,8 +74,8 @@ class RerunOptions:
     progress: Progress | None = None
 
 
-def plan_of(raw: Raw, options: RerunOptions) -> Plan:
-    """Return the plan of the run from its setup, after checking that the plan has exactly this setup.
+def load_plan(raw: Raw, options: RerunOptions) -> Plan:
+    """Return the plan of a run from its setup, with the task's own blocks and the seed stream of certificates.
 
     Raises:
         CannotRerunError: If something is missing, or was not allowed.
@@ -88,7 +88,7 @@ def plan_of(raw: Raw, options: RerunOptions) -> Plan:
         )
     try:
         task = _task_of(setup, options)
-        plan = Plan(
+        return Plan(
             task=task,
             policy=_load_policy(setup, task, options),
             noise=Noise.of(setup.get("sigma_per_feature", setup["sigma"]), setup.get("action_sigma", 0.0)),
@@ -102,12 +102,12 @@ def plan_of(raw: Raw, options: RerunOptions) -> Plan:
         raise
     except (InputError, KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise ForgedError(f"the setup cannot be run: {error}") from error
-    # The plan has the task's own blocks and the seed stream of certificates: choosing them would be choosing
-    # among many runs.
-    wrong = differences(setup, plan.setup())
-    if wrong:
-        raise ForgedError("the setup is not that of its task and agent: " + "; ".join(wrong))
-    return plan
+
+
+def on_same_seeds(plans: Sequence[Plan]) -> list[Plan]:
+    """Return the plans of agents that are compared: each row runs one episode of a block, as many rows for all."""
+    n_envs = min(plan.block_envs for plan in plans)
+    return [replace(plan, n_envs=n_envs, episodes_per_env=1) for plan in plans]
 
 
 def _device_of(setup: Mapping[str, Any]) -> str:
@@ -234,9 +234,9 @@ def unusual_limit(plan: Plan) -> str | None:
     return f"that cutting episodes off after {max_steps} steps is meant: {plan.task.environment} has {usual}"
 
 
-def describe_seed(plan: Plan) -> str:
-    """Return in words where the seed of a run comes from."""
-    if plan.seed == own_seed(plan):
+def describe_seed(plan: Plan, derived: int) -> str:
+    """Return in words where the seed of a run comes from; ``derived`` follows from agents and setups."""
+    if plan.seed == derived or (plan.policy.stochastic and plan.seed == (derived + 1) % 2**128):
         return "derived from the hash of agent and setup: the agent cannot contain it"
     return f"{plan.seed}, chosen by the author, so that agent and simulator may have known it: see the fresh episodes"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ from surefoot.agents.imported import named_object
 from surefoot.agents.resolve import locate
 from surefoot.agents.torch_agents import kept_state
 from surefoot.errors import DependentRowsError, InputError
-from surefoot.play.plan import Plan
+from surefoot.play.plan import Plan, own_seed
 from surefoot.verification.bounds import divisor_of_budgets
 from surefoot.verification.play_again import (
     CannotRerunError,
@@ -26,7 +26,8 @@ from surefoot.verification.play_again import (
     describe_seed,
     is_on_missing_gpu,
     is_this_machine,
-    plan_of,
+    load_plan,
+    on_same_seeds,
     rerun_blocks,
     run_fresh,
     runs_code,
@@ -34,7 +35,7 @@ from surefoot.verification.play_again import (
 )
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, recompute
 from surefoot.verification.recompute.fresh import highest_worst_means, log_capital
-from surefoot.verification.recompute.run_files import Raw
+from surefoot.verification.recompute.run_files import COMPARED, Raw, differences
 from surefoot.verification.recompute.sampling import enough_blocks, least_forgery, miss_probability
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, REFUTED, SKIPPED, Verdict
 
@@ -65,19 +66,70 @@ def rerun_episodes(
         seed: Fixes which blocks are rerun.
         options: What the caller gave and allowed.
     """
-    raw = certified[0]
-    options = _check_given(raw, options)
+    plan = _load_plan(certified[0], options, verdict)
+    if plan is not None:
+        _rerun_plan(certified, plan, own_seed(plan), verdict, blocks, n_fresh, seed, options)
+
+
+def rerun_compared(
+    sides: Mapping[str, Raw],
+    verdicts: Mapping[str, Verdict],
+    blocks: int | Literal["enough"] | None,
+    n_fresh: int | None,
+    seed: int | None,
+    options: Mapping[str, RerunOptions],
+) -> None:
+    """Do the same for the agents of a comparison, which may have run on the same seeds."""
+    loaded = {}
+    for side, raw in sides.items():
+        plan = _load_plan(raw, options[side], verdicts[side])
+        if plan is not None:
+            loaded[side] = plan
+    if not loaded or len(loaded) < len(sides):
+        return
+    together = on_same_seeds(list(loaded.values()))
+    # Neither agent can contain the seed that follows from both.
+    derived = own_seed(*together)
+    for (side, alone), compared in zip(loaded.items(), together, strict=True):
+        raw = sides[side]
+        # Runs of their own have the task's own blocks.
+        plan = alone if raw.setup.get("block_size") == alone.block_size else compared
+        _rerun_plan([raw], plan, derived, verdicts[side], blocks, n_fresh, seed, options[side])
+
+
+def _load_plan(raw: Raw, options: RerunOptions, verdict: Verdict) -> Plan | None:
+    """Return the plan of a run; None, with the reason noted, if it cannot be had."""
     try:
-        plan = plan_of(raw, options)
+        return load_plan(raw, _check_given(raw, options))
     except ForgedError as error:
         verdict.note("setup and weights", FAILED, str(error))
-        return
     except CannotRerunError as error:
         verdict.note("replay", IMPOSSIBLE, str(error))
+    return None
+
+
+def _rerun_plan(
+    certified: list[Raw],
+    plan: Plan,
+    derived: int,
+    verdict: Verdict,
+    blocks: int | Literal["enough"] | None,
+    n_fresh: int | None,
+    seed: int | None,
+    options: RerunOptions,
+) -> None:
+    """Rerun a sample of what was planned, after checking that the record has exactly the plan's setup.
+
+    The plan has the task's own blocks and the seed stream of certificates: choosing them would be choosing among runs.
+    """
+    raw = certified[0]
+    wrong = differences(raw.setup, plan.setup())
+    if wrong:
+        verdict.note("setup and weights", FAILED, f"the setup is not that of its task and agent: {'; '.join(wrong)}")
         return
     _check_coordinates(certified, math.prod(plan.task.spaces.shape), verdict)
     verdict.judge("setup and weights", [], f"those of {plan.task.name} and {plan.policy.name}, {plan.policy.sha256}")
-    verdict.judge("seed", [], describe_seed(plan))
+    verdict.judge("seed", [], describe_seed(plan, derived))
     radii = sorted({radius for each in certified for radius in scaled_budgets(each)})
     if n_fresh is None:
         n_fresh = min(max(raw.returns.size, FEWEST_FRESH), MOST_FRESH)
@@ -177,9 +229,9 @@ def _rerun_sample(
     n = raw.returns.size
     size = plan.block_size
     n_blocks = -(-n // size)
-    # Without a ceiling one forged return decides everything.
+    # Without a ceiling one forged return decides everything, and one block may decide which of two agents is better.
     n_forged = 1
-    if plan.task.scoring.ceiling is not None:
+    if plan.task.scoring.ceiling is not None and raw.name != COMPARED:
         n_forged = least_forgery(raw.returns, size, radii, float(raw.setup["floor"]))
     if blocks == "enough":
         n_rerun = enough_blocks(n_blocks, n_forged)
@@ -257,6 +309,12 @@ def _compare_fresh(
         wrong.append(
             f"{n_fresh:,} fresh episodes have a mean of {fresh_mean:.6g}, the record has {recorded_mean:.6g}: they "
             f"are worse than the recorded ones (evidence e^{evidence:.0f} : 1 against one distribution)"
+        )
+    # Who compares agents may also gain from episodes in which one of them is worse than it is.
+    if raw.name == COMPARED and log_capital(-compared, -fresh, ()) >= math.log(2 / FALSE_ALARM):
+        wrong.append(
+            f"{n_fresh:,} fresh episodes have a mean of {fresh_mean:.6g}, the record has {recorded_mean:.6g}: they "
+            "are better than the recorded ones"
         )
     for each in certified:
         if each.name == "certificate.json":
