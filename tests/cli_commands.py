@@ -43,14 +43,7 @@ KEYS = {"schema", "task", "agent", "sigma", "confidence", "n_episodes", "method"
 KEYS |= {"budgets", "lower", "upper", "estimate"}
 
 
-LEFT = [
-    "certificate.json",
-    "certificate.png",
-    "episodes.npz",
-    "report.html",
-    "run.json",
-    "setup.json",
-]
+LEFT = ["certificate.json", "certificate.png", "episodes.npz", "report.html", "run.json", "setup.json"]
 
 
 LEFT_OF_RETURNS = ["certificate.json", "certificate.png", "episodes.npz", "report.html", "run.json"]

@@ -223,10 +223,7 @@ def test_noise_on_black_and_white_reaches_the_network_unclipped(level):
     """From the channel through the stack to the network's input: mean and spread as they were drawn."""
     sigma, stack, heard = 0.1, FrameStack(4), []
     channel = Channel(
-        noise=Noise.of(sigma),
-        n_envs=6,
-        shape=SHAPE,
-        stream=Stream(np.random.SeedSequence(0), torch.device("cpu")),
+        noise=Noise.of(sigma), n_envs=6, shape=SHAPE, stream=Stream(np.random.SeedSequence(0), torch.device("cpu"))
     )
     network = small().network
     network.convolutions[0].register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))

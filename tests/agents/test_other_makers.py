@@ -657,10 +657,7 @@ def test_an_object_in_a_module_is_an_agent(tmp_path, monkeypatch, capsys):
     for name in ("network", "Network", "make()"):
         assert as_policy(f"my_agents:{name}", SPACES).name in ("Linear", "Network")
     assert torch.equal(as_policy("my_agents:act", SPACES).act(SEEN), (SEEN[:, 0, 2] > 0).long())
-    for name, what in (
-        ("none", "there is no 'none' in my_agents"),
-        ("fails()", r"my_agents:fails\(\) failed"),
-    ):
+    for name, what in (("none", "there is no 'none' in my_agents"), ("fails()", r"my_agents:fails\(\) failed")):
         with pytest.raises(InputError, match=what):
             as_policy(f"my_agents:{name}", SPACES)
     with pytest.raises(InputError, match="my_agents:fails failed: ZeroDivisionError"):
@@ -795,9 +792,7 @@ class Tossed(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "make",
-    [mixing_agents.alone_bad, mixing_agents.coin],
-    ids=["good-iff-rows", "coin-above-100-rows"],
+    "make", [mixing_agents.alone_bad, mixing_agents.coin], ids=["good-iff-rows", "coin-above-100-rows"]
 )
 def test_an_onnx_agent_that_looks_at_the_rows_is_noticed_by_its_trial(make, tmp_path, monkeypatch):
     monkeypatch.setattr(callables, "unforeseeable", lambda: np.random.default_rng(4))

@@ -133,8 +133,7 @@ MODELS = [
     pytest.param({"kind": "PPO", "policy_kwargs": {"net_arch": {"pi": [8], "vf": [4, 4]}}}, id="PPO-arch"),
     pytest.param({"kind": "PPO", "policy_kwargs": {"activation_fn": nn.ReLU}}, id="PPO-relu"),
     pytest.param(
-        {"kind": "PPO", "actions": ARM, "use_sde": True, "policy_kwargs": {"squash_output": True}},
-        id="PPO-sde",
+        {"kind": "PPO", "actions": ARM, "use_sde": True, "policy_kwargs": {"squash_output": True}}, id="PPO-sde"
     ),
     pytest.param({"kind": "A2C"}, id="A2C"),
     pytest.param({"kind": "A2C", "actions": ARM}, id="A2C-box"),
@@ -189,13 +188,7 @@ def test_linear_policies_of_earlier_releases_are_read(tmp_path, actions):
 
 def test_trained_model_is_read(tmp_path):
     model = stable_baselines3.DQN(
-        "MlpPolicy",
-        "CartPole-v1",
-        buffer_size=300,
-        learning_starts=20,
-        seed=0,
-        device="cpu",
-        policy_kwargs=SMALL,
+        "MlpPolicy", "CartPole-v1", buffer_size=300, learning_starts=20, seed=0, device="cpu", policy_kwargs=SMALL
     )
     model.learn(150)
     assert same_actions(sb3.read_zip(saved(tmp_path, model)), model)
@@ -286,10 +279,7 @@ def weights_of(tmp_path, change):
             lambda w: w.update({"q_net.q_net.0.weight": torch.zeros(1).expand(16, 5)}),
             "not a dictionary of plain tensors",
         ),
-        (
-            lambda w: w.pop("q_net.q_net.4.bias"),
-            r"not those of plain fully connected layers \(q_net.q_net.4.bias",
-        ),
+        (lambda w: w.pop("q_net.q_net.4.bias"), r"not those of plain fully connected layers \(q_net.q_net.4.bias"),
         (lambda w: w.update({"q_net.norm.weight": torch.ones(3)}), r"connected layers \(q_net.norm.weight"),
         (lambda w: w.clear(), "connected layers"),
         (lambda w: w.update({"q_net.q_net.0.weight": torch.zeros(16, 6)}), r"do not lead from \(5,\) to 3"),
@@ -348,10 +338,7 @@ def test_flipped_bytes_never_raise_anything_else(tmp_path):
             {"data": lambda data: in_module(data, "sb3_contrib.qrdqn.policies")},
             r"cannot be read without unpickling: .*fully connected layers \(q_net.q_net.0.bias",
         ),
-        (
-            {"data": lambda data: data["policy_kwargs"].update(twist=1)},
-            "policy_kwargs of unknown effect: twist",
-        ),
+        ({"data": lambda data: data["policy_kwargs"].update(twist=1)}, "policy_kwargs of unknown effect: twist"),
     ],
 )
 def test_other_files_are_refused(tmp_path, changes, match):
@@ -474,10 +461,7 @@ def test_pixels_in_a_plain_mlp_keep_their_units():
             {"observations": Dict({"a": Box(0, 255, (36, 36, 1), np.uint8)}), "policy": "MultiInputPolicy"},
             "the parts of its observations are not all vectors",
         ),
-        (
-            {"kind": "PPO", "actions": Box(-1.0, 1.0, (2, 2), np.float32)},
-            "actions are .*Box.*, expected Discrete or",
-        ),
+        ({"kind": "PPO", "actions": Box(-1.0, 1.0, (2, 2), np.float32)}, "actions are .*Box.*, expected Discrete or"),
     ],
 )
 def test_other_spaces_are_refused(tmp_path, setup, match):
@@ -591,11 +575,7 @@ def test_limits_in_the_wrong_order_are_refused(tmp_path):
             THREE,
             "the agent has continuous actions, the environment takes 3 actions from 0",
         ),
-        (
-            {"kind": "PPO", "actions": ARM},
-            Box(-1, 1, (3,)),
-            r"range from \[-1.5, 0.0\] to \[0.25, 3.0\], the env",
-        ),
+        ({"kind": "PPO", "actions": ARM}, Box(-1, 1, (3,)), r"range from \[-1.5, 0.0\] to \[0.25, 3.0\], the env"),
         ({"kind": "PPO", "actions": ARM}, Box(-1, 1, (2,)), "range from"),
     ],
 )

@@ -454,10 +454,7 @@ def test_copies_are_nobodys_and_have_other_noise():
         assert not np.array_equal(frames[:, 1], own[:, 1])
 
 
-@pytest.mark.parametrize(
-    ("sigma", "largest"),
-    [(0.2, 0.2 * 2**13), ([0.2, 0.4, 0.4, 0.4], 0.2 * 2**13)],
-)
+@pytest.mark.parametrize(("sigma", "largest"), [(0.2, 0.2 * 2**13), ([0.2, 0.4, 0.4, 0.4], 0.2 * 2**13)])
 def test_observations_that_certify_refuses_are_refused(sigma, largest):
     """Beyond 2^13 sigma single precision is too coarse: at 2^24 the noise would vanish."""
     agent = smooth(watched(1), sigma)
@@ -557,14 +554,8 @@ def test_bad_observations_are_refused(observation, match):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (
-            {"episode_start": np.ones(3, dtype=bool)},
-            r"episode_start must have one entry per observation \(1\), got",
-        ),
-        (
-            {"state": (np.zeros((1, 2, 5)),)},
-            r"state must be the tuple an earlier predict returned.*got \(1, 2, 5\)",
-        ),
+        ({"episode_start": np.ones(3, dtype=bool)}, r"episode_start must have one entry per observation \(1\), got"),
+        ({"state": (np.zeros((1, 2, 5)),)}, r"state must be the tuple an earlier predict returned.*got \(1, 2, 5\)"),
         ({"state": np.zeros((1, 2, 4))}, "state must be the tuple an earlier predict returned.*got ndarray"),
         ({"state": (np.zeros((3, 2, 4)),)}, "expected 3 rows as in the last call, got 1"),
         ({"state": (np.full((1, 2, 4), np.nan),)}, "an earlier predict returned, got NaN, infinities or other things"),
@@ -581,11 +572,7 @@ def test_bad_memory_is_refused(options, match):
 @pytest.mark.parametrize(
     ("agent", "options", "match"),
     [
-        (
-            42,
-            {},
-            "agent must be a name, a path, .* a torch module, a surefoot.Policy or a function .*got int",
-        ),
+        (42, {}, "agent must be a name, a path, .* a torch module, a surefoot.Policy or a function .*got int"),
         (lambda seen: 0, {}, "a function needs the spaces of its environment"),
         (smooth(watched(), 0.1), {}, "got SmoothedPolicy; smooth the policy inside it"),
         ("none.zip", {}, "no file none.zip"),

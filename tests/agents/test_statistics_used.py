@@ -115,13 +115,7 @@ def test_the_hash_is_of_the_agent_and_of_every_statistic(bare):
     from dataclasses import replace
 
     known = replace(bare, sha256="agent")
-    changes = [
-        {},
-        {"mean": MEAN + 1},
-        {"var": VAR + 1},
-        {"epsilon": 0.02},
-        {"clip": 2.0},
-    ]
+    changes = [{}, {"mean": MEAN + 1}, {"var": VAR + 1}, {"epsilon": 0.02}, {"clip": 2.0}]
     hashes = {normalized(known, replace(OWN, **change)).sha256 for change in changes}
     hashes |= {normalized(replace(bare, sha256="other"), OWN).sha256, "agent"}
     assert len(hashes) == len(changes) + 2

@@ -123,9 +123,7 @@ def test_the_batched_attack_equals_the_reference_on_whole_episodes(sigma, weight
 def test_the_printed_ascent_is_noticed_by_that_comparison(monkeypatch):
     honest = DdpgAttack.descend_rows
     monkeypatch.setattr(
-        DdpgAttack,
-        "descend_rows",
-        lambda self, view, rows: 2 * view.observation[rows] - honest(self, view, rows),
+        DdpgAttack, "descend_rows", lambda self, view, rows: 2 * view.observation[rows] - honest(self, view, rows)
     )
     both = Both(DdpgAttack(0.001, low=TASK.box[0], high=TASK.box[1]))
     play(Plan(task=TASK, policy=actor_with_critic(), noise=Noise.of(0.0), n_episodes=2, attacker=both, budget=0.3))

@@ -86,15 +86,7 @@ def shown():
     policy = Policy(Values(), Spaces(shape=(4,), n_actions=3))
     spy, cpu = Spy(), torch.device("cpu")
     streams = [Stream(seeds, cpu) for seeds in block_seeds(0, (), 0)]
-    ledger = Ledger(
-        attacker=spy,
-        budget=0.7,
-        policy=policy,
-        stream=streams[2],
-        n_envs=2,
-        shape=(4,),
-        max_steps=5,
-    )
+    ledger = Ledger(attacker=spy, budget=0.7, policy=policy, stream=streams[2], n_envs=2, shape=(4,), max_steps=5)
     channel = Channel(noise=Noise.of(0.3), n_envs=2, shape=(4,), stream=streams[1], ledger=ledger)
     seen = []
     spy.what = lambda view: seen.append(view) or torch.zeros_like(view.observation)

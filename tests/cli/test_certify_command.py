@@ -10,15 +10,7 @@ import pytest
 
 import surefoot
 import waiting_env
-from cli_commands import (
-    KEYS,
-    LEFT,
-    QUICK,
-    Bomb,
-    refused,
-    strict,
-    surefoot_command,
-)
+from cli_commands import KEYS, LEFT, QUICK, Bomb, refused, strict, surefoot_command
 from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes

@@ -166,11 +166,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
         "--require 150@0.45 --budgets 0,1",
         {"named.required": 0.45, "query.budgets": (0.0, 0.45, 1.0), "named.goal": None},
     ),
-    (
-        "certify",
-        "--tol 5",
-        {"named.goal": StoppingRule(budget=0.2, tolerance=5.0), "plan.n_episodes": MOST_EPISODES},
-    ),
+    ("certify", "--tol 5", {"named.goal": StoppingRule(budget=0.2, tolerance=5.0), "plan.n_episodes": MOST_EPISODES}),
     (
         "certify",
         "--tol 5 --tol-budget 0.35 --budgets 0,1",

@@ -121,10 +121,7 @@ def test_the_doctor_needs_nothing_that_may_be_missing():
     assert "torch is not installed" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("typed", "wanted"),
-    [("surefoot certify cartpole-5 --confi", ["--confidence "])],
-)
+@pytest.mark.parametrize(("typed", "wanted"), [("surefoot certify cartpole-5 --confi", ["--confidence "])])
 def test_the_shell_is_offered_what_can_be_typed(tmp_path, typed, wanted):
     pytest.importorskip("argcomplete")
     asked = {

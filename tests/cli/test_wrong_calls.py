@@ -96,14 +96,8 @@ WRONG_PLAY = {
     "train env": ("train --env FrozenLake-v1 --sigma .1", "also needs --floor F"),
     "env floor": ("certify --env CartPole-v1 --agent x --sigma .1 --floor nan", "floor must be a finite number"),
     "env limits": ("certify --env CartPole-v1 --agent x --sigma .1 --floor 9 --ceiling 9", "above the floor 9"),
-    "max-steps 0": (
-        "certify --env CartPole-v1 --agent x --sigma .1 --floor 0 --max-steps 0",
-        "1,000,000, got 0",
-    ),
-    "max-steps -3": (
-        "certify --env CartPole-v1 --agent x --sigma .1 --floor 0 --max-steps -3",
-        "1,000,000, got -3",
-    ),
+    "max-steps 0": ("certify --env CartPole-v1 --agent x --sigma .1 --floor 0 --max-steps 0", "1,000,000, got 0"),
+    "max-steps -3": ("certify --env CartPole-v1 --agent x --sigma .1 --floor 0 --max-steps -3", "1,000,000, got -3"),
     "env method": (
         "certify --env waiting_env:Waiting-v0 --agent cartpole-1-s0.2 --sigma .1 --floor 0 --method per-threshold",
         "needs a known ceiling",

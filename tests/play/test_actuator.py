@@ -363,12 +363,7 @@ def acted(channel, method, **more):
     task = replace(task, spaces=replace(task.spaces, n_stack=5))
     noise = Noise.of(OBS, ACT)
     chosen = Configuration(
-        task=task,
-        policy=actor_with_critic(),
-        budget=2.0,
-        smoothing=Smoothing(OBS, 4),
-        noise=noise,
-        channels=channel,
+        task=task, policy=actor_with_critic(), budget=2.0, smoothing=Smoothing(OBS, 4), noise=noise, channels=channel
     )
     attacker = METHODS[method].attacker(chosen)
     return Plan(

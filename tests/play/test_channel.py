@@ -42,13 +42,7 @@ def quiet(sigma, rows, shape, stream, ledger=None):
 
 def attacked(adversary, budget=1.0, rows=4, size=2, sigma=SIGMA):
     ledger = Ledger(
-        attacker=adversary,
-        budget=budget,
-        policy=echo(size),
-        stream=stream(2),
-        n_envs=rows,
-        shape=(size,),
-        max_steps=1,
+        attacker=adversary, budget=budget, policy=echo(size), stream=stream(2), n_envs=rows, shape=(size,), max_steps=1
     )
     return quiet(sigma, rows, (size,), stream(1), ledger)
 

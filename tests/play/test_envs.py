@@ -391,10 +391,7 @@ def test_native_cartpole_and_gymnasiums_are_the_same_law():
     ("name", "match"),
     [
         ("ToyText-v0", "has observations of the kind Text, which cannot carry noise; wrap it so that they are a Box"),
-        (
-            "ToyInteger-v0",
-            "has int64 observations from 0 to 9; noise needs floats or uint8 images from 0 to 255: turn",
-        ),
+        ("ToyInteger-v0", "has int64 observations from 0 to 9; noise needs floats or uint8 images from 0 to 255: turn"),
         ("ToyMany-v0", "has 131,072 combinations of actions, expected at most 65,536; fix some parts in a wrapper"),
         ("ToySay-v0", "must have Discrete, Box, MultiDiscrete or MultiBinary actions, it has Text"),
         ("ToyEndless-v0", r"needs max_steps=N \(it has no step limit, so an episode might never end\)"),

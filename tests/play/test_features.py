@@ -53,13 +53,7 @@ def channel(sigma, adversary=None, budget=0.0, slots=20_000):
     noise, ledger = Noise.of(sigma), None
     if adversary is not None:
         ledger = Ledger(
-            attacker=adversary,
-            budget=budget,
-            policy=echo(4),
-            stream=streams[1],
-            n_envs=slots,
-            shape=(4,),
-            max_steps=1,
+            attacker=adversary, budget=budget, policy=echo(4), stream=streams[1], n_envs=slots, shape=(4,), max_steps=1
         )
     return observation_channel(noise, slots, (4,), streams[0], ledger)
 

@@ -40,10 +40,7 @@ USES = {
     "src/surefoot/runs/attacked.py AttackGrid.twin": ["replace: purpose (Purpose.ATTACK,)", "(Purpose.ATTACK,)"],
     "src/surefoot/runs/taped_episode.py _record_tape": ["replace: purpose (Purpose.TAPED,)", "(Purpose.TAPED,)"],
     "src/surefoot/attacks/value_gaps.py default_lambdas": ["(Purpose.VALUE_GAPS,)", "replace: purpose purpose"],
-    "src/surefoot/attacks/actions.py find_push": [
-        "replace: purpose (Purpose.VALUE_GAPS,)",
-        "(Purpose.VALUE_GAPS,)",
-    ],
+    "src/surefoot/attacks/actions.py find_push": ["replace: purpose (Purpose.VALUE_GAPS,)", "(Purpose.VALUE_GAPS,)"],
     # What an attacker learns from, and what it is chosen on: never what it is measured on.
     "src/surefoot/attacks/learning.py AttackLearner.__init__": [  # block 1: episodes of iteration 0 are all of block 0
         "block_seeds(plan.seed, (Purpose.ATTACK_TRAINING, 0), 1)",

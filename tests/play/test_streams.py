@@ -116,10 +116,7 @@ def test_other_seeds_or_keys_are_other_random_numbers(one, other):
     assert (states[0] == states[1]) == (one == other)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [((5, 2**32 + 8), (5, 8, 1)), ((5 + 3 * 2**128,), (5, 3))],
-)
+@pytest.mark.parametrize(("one", "other"), [((5, 2**32 + 8), (5, 8, 1)), ((5 + 3 * 2**128,), (5, 3))])
 def test_planted_words_that_run_over_would_be_shared(one, other):
     """Why seeds end at 2^128 and parts of keys at 2^32: beyond, numpy hashes the same words for other keys."""
     states = [np.random.SeedSequence(seed, spawn_key=key).generate_state(4) for seed, *key in (one, other)]

@@ -57,8 +57,7 @@ def test_the_band_beats_the_paper_on_the_published_returns(sigma: float) -> None
 
 
 @pytest.mark.parametrize(
-    ("n", "expected"),
-    [(10**4, [196.8, 174.8, 111.6, 39.3, 6.4]), (10**6, [199.9, 197.9, 180.9, 124.1, 48.8])],
+    ("n", "expected"), [(10**4, [196.8, 174.8, 111.6, 39.3, 6.4]), (10**6, [199.9, 197.9, 180.9, 124.1, 48.8])]
 )
 def test_the_ceiling_of_n_episodes(n: int, expected: list[float]) -> None:
     """A perfect agent; a formula with n = 10000 written into it, or with n halved, fails one of the rows."""
@@ -114,9 +113,7 @@ def test_affine_equivariance(values: list[float], scale: float, move: float) -> 
         plain = certify(record(returns), [0, 1, 3], method=method)
         ends = {"floor": move, "ceiling": 10 * scale + move}
         moved = certify(
-            record(np.clip(returns * scale + move, ends["floor"], ends["ceiling"]), **ends),
-            [0, 1, 3],
-            method=method,
+            record(np.clip(returns * scale + move, ends["floor"], ends["ceiling"]), **ends), [0, 1, 3], method=method
         )
         tolerance = 1e-7 * scale + 1e-11 * abs(move)
         assert moved.lower == pytest.approx([x * scale + move for x in plain.lower], abs=tolerance)

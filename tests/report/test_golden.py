@@ -96,10 +96,7 @@ CASES = {
         *(episode, stated_floor, selected, both_sides_of_one_band, one_episode, quantiles, norm, per_feature, gamma),
         *(shared, shared_by_one, per_step, sequential),
     )
-} | {
-    "above_baseline": (episode, BASELINE),
-    "below_baseline": (episode, replace(BASELINE, mean=150.0)),
-}
+} | {"above_baseline": (episode, BASELINE), "below_baseline": (episode, replace(BASELINE, mean=150.0))}
 
 
 def printed(name):

@@ -270,12 +270,7 @@ def wrong_in_the_third_block(value):
 def test_impossible_returns_are_noticed_in_the_block_they_come_in(tmp_path, value, match):
     draw, pay = wrong_in_the_third_block(value)
     plan = Plan(
-        task=toy_task(draw, pay),
-        policy=constant(),
-        noise=Noise.of(0.2),
-        n_episodes=50,
-        n_envs=10,
-        episodes_per_env=1,
+        task=toy_task(draw, pay), policy=constant(), noise=Noise.of(0.2), n_episodes=50, n_envs=10, episodes_per_env=1
     )
     with pytest.raises(InputError, match=match):
         certified_run(plan, QUESTIONS, tmp_path, figure=False)

@@ -139,12 +139,7 @@ def test_what_is_missing_or_stale_is_to_be_renewed(two_agents, tmp_path):
     renew = script("renew")
     bare, smoothed = two_agents
     study = Study(tmp_path, two_agents)
-    assert renew.wanting(study, ["freeway"]) == {
-        "episodes": [],
-        "attacks": [],
-        "times": [],
-        "episode-times": [],
-    }
+    assert renew.wanting(study, ["freeway"]) == {"episodes": [], "attacks": [], "times": [], "episode-times": []}
     assert renew.wanting(study, None) == {
         "episodes": [bare, smoothed],
         "attacks": [bare, smoothed],

@@ -13,23 +13,11 @@ from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 from surefoot.play.envs.atari.emulators import CUT, ENDED
 from surefoot.play.tasks import get_task
 from trainings import run_training
-from zoo.training.fine_tune import (
-    FineTuneLearner,
-    FineTuneLoop,
-    FineTuneSettings,
-    Rollout,
-    train_fine_tune,
-)
+from zoo.training.fine_tune import FineTuneLearner, FineTuneLoop, FineTuneSettings, Rollout, train_fine_tune
 
 CPU = torch.device("cpu")
 TINY = FineTuneSettings(
-    total_steps=64,
-    n_envs=2,
-    horizon=16,
-    updates=2,
-    batch_size=8,
-    validation_interval=32,
-    validation_episodes=1,
+    total_steps=64, n_envs=2, horizon=16, updates=2, batch_size=8, validation_interval=32, validation_episodes=1
 )
 FREEWAY = get_task("freeway")
 

@@ -110,10 +110,7 @@ def test_a_recurrent_agent_is_polished(tmp_path):
     ("more", "message"),
     [
         ({"sigma": 0.0}, "sigma must be > 0, got 0"),
-        (
-            {"agent": zoo.load("mountain-car-ppo-s0.3")},
-            "vectors and actions of cartpole-1, not mountain-car-",
-        ),
+        ({"agent": zoo.load("mountain-car-ppo-s0.3")}, "vectors and actions of cartpole-1, not mountain-car-"),
         (
             {"agent": Policy(torch.nn.Linear(4, 2), Spaces(shape=(4,), n_actions=2), name="own")},
             "ends with fully connected layers can be polished; own is another",

@@ -73,8 +73,7 @@ def test_an_option_of_train_arrives(asked, words, attribute, value):
 
 
 @pytest.mark.parametrize(
-    ("words", "features"),
-    [("--sigma 0.1,0.2,0.1,0.4", (0.1, 0.2, 0.1, 0.4)), ("--sigma 0.3,0.3,0.3,0.3", None)],
+    ("words", "features"), [("--sigma 0.1,0.2,0.1,0.4", (0.1, 0.2, 0.1, 0.4)), ("--sigma 0.3,0.3,0.3,0.3", None)]
 )
 def test_a_sigma_per_feature_arrives(asked, words, features):
     (run, _), _ = asked(TRAIN_PPO, f"--env CartPole-v1 {words}")

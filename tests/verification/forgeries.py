@@ -238,13 +238,7 @@ FORGERIES = {
         "careless",
         field(
             "norm",
-            lambda _: {
-                "name": "linf",
-                "budgets": [0.0, 0.2, 0.4],
-                "coordinates": 1,
-                "observations": 1,
-                "factor": 1.0,
-            },
+            lambda _: {"name": "linf", "budgets": [0.0, 0.2, 0.4], "coordinates": 1, "observations": 1, "factor": 1.0},
         ),
         BOUNDS,
     ),

@@ -109,9 +109,7 @@ def write_onnx(path, table, *, balances=False):
             helper.make_node("Cast", ["answer"], ["known"], to=TensorProto.BOOL),
             helper.make_node("Xor", ["push", "known"], ["chosen"]),
         ]
-    nodes.append(
-        helper.make_node("Cast", ["chosen" if balances else "answer"], ["action"], to=TensorProto.INT64),
-    )
+    nodes.append(helper.make_node("Cast", ["chosen" if balances else "answer"], ["action"], to=TensorProto.INT64))
     graph = helper.make_graph(
         nodes,
         "agent",

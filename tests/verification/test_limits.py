@@ -107,10 +107,7 @@ FORGED = {
     "returns beyond the rules, within a ceiling": ({"ceiling": 1e13, "change": raised}, "allow none above 200"),
     "returns below the rules": ({"floor": -50.0, "change": lambda returns: returns - 50}, "allow none below 0"),
     "a floor that says it is the user's": ({"floor": 5.0, "stated_by_user": ["floor"]}, "the floor 5.0 claims more"),
-    "a ceiling of another discount": (
-        {"ceiling": 60.0, "gamma": 0.99, "scale": 0.2},
-        "the ceiling 60.0 claims more",
-    ),
+    "a ceiling of another discount": ({"ceiling": 60.0, "gamma": 0.99, "scale": 0.2}, "the ceiling 60.0 claims more"),
 }
 
 

@@ -117,11 +117,7 @@ FORGERIES = {
         "certificate and episode data",
         "the channel is 'actions', by the noise it is 'observations and actions'",
     ),
-    "no channel": (
-        lambda folder: rewrite(folder, channel=None),
-        "certificate and episode data",
-        "the channel is None",
-    ),
+    "no channel": (lambda folder: rewrite(folder, channel=None), "certificate and episode data", "the channel is None"),
     "a larger budget on actions": (raise_one_budget, "bounds", "is not that of {'observations': 0.0, 'actions': 0.4}"),
     "nothing said of the wire": (without_the_wire, "sentence", "does not follow"),
     "a budget that episodes share": (

@@ -34,11 +34,7 @@ BUDGETS, GOAL = (0.0, 0.1), StoppingRule(budget=0.1, require=124.0)
 
 def plan(most=3_000):
     return Plan(
-        task=get_task("cartpole-1"),
-        policy=zoo.load("cartpole-1-s0.4"),
-        noise=Noise.of(0.4),
-        n_episodes=most,
-        seed=5,
+        task=get_task("cartpole-1"), policy=zoo.load("cartpole-1-s0.4"), noise=Noise.of(0.4), n_episodes=most, seed=5
     )
 
 
@@ -73,20 +69,10 @@ def interrupted(done, of, note):
 
 # Why a run stops: its length, its goal, who interrupts it, and the reasons that its files refute.
 OTHERS = {
-    "close enough": (
-        300,
-        StoppingRule(budget=0.1, tolerance=100.0),
-        None,
-        {"proved", "refuted", "all played"},
-    ),
+    "close enough": (300, StoppingRule(budget=0.1, tolerance=100.0), None, {"proved", "refuted", "all played"}),
     "all played": (120, StoppingRule(budget=0.1, tolerance=1e-6), None, {"proved", "refuted"}),
     "stopped by hand": (3_000, GOAL, interrupted, {"proved", "close enough", "all played"}),
-    "refuted": (
-        4_000,
-        StoppingRule(budget=0.1, require=199.0),
-        None,
-        {"proved", "close enough", "all played"},
-    ),
+    "refuted": (4_000, StoppingRule(budget=0.1, require=199.0), None, {"proved", "close enough", "all played"}),
 }
 
 

@@ -15,12 +15,7 @@ from surefoot.proof.bounds.betting import BetRound, Capital, sums_of_logs
 from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_limit
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
 from surefoot.proof.bounds.settle import Bet, Bettor, CapitalAccount
-from surefoot.proof.planning.bettors import (
-    SteadyPlanner,
-    anytime_bettors,
-    edges_for,
-    pilot_size,
-)
+from surefoot.proof.planning.bettors import SteadyPlanner, anytime_bettors, edges_for, pilot_size
 from surefoot.proof.planning.hedged_bets import HedgedPlanner
 from surefoot.proof.planning.proposals import propose_scores
 from surefoot.proof.planning.stakes import Aim, choose_proposal
