@@ -201,6 +201,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
         {"plan.task.made_with.wrappers.0": 'ClipReward={"min_reward": 0}'},
     ),
     ("certify", f"{ENV} --floor 0 --env-module json", {"plan.task.made_with.env_modules": ["json"]}),
+    ("certify", f"{ENV} --success won", {"plan.task.made_with.success": "won", "plan.task.scoring.binary": True}),
     ("certify", "--record", {"named.record": True}),
     # Attacks.
     ("attack", "--method random --record", {"named.record": True}),
@@ -286,6 +287,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("verify", "--env-kwargs '{\"g\": 9.0}'", {"named.env_kwargs": {"g": 9.0}}),
     ("verify", "--env-module m --env-module n", {"named.env_modules": ["m", "n"]}),
     ("verify", "--wrapper w --wrapper v", {"named.wrappers": ["w", "v"]}),
+    ("verify", "--success m:won", {"named.success": "m:won"}),
     ("verify", "--allow-pickle", {"named.allow_pickle": True}),
     ("verify", "--vecnormalize s.pkl", {"named.vecnormalize": "s.pkl"}),
     ("verify", "--workers 3", {"named.workers.n": 3}),
@@ -447,7 +449,17 @@ ELSEWHERE = {
     *("--better-than", "--no-worse-than", "--margin"),  # above
     *("--only-wins", "--runs"),  # test_compare.py
 }
-SHARED = {"--env-kwargs", "--env-module", "--wrapper", "--floor", "--ceiling", "--reward-range", "--max-steps", "--env"}
+SHARED = {
+    "--env-kwargs",
+    "--env-module",
+    "--wrapper",
+    "--success",
+    "--floor",
+    "--ceiling",
+    "--reward-range",
+    "--max-steps",
+    "--env",
+}
 
 
 @pytest.mark.parametrize("command", ["certify", "attack", "plan", "tune", "compare", "baseline", "verify"])

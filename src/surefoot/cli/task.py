@@ -26,7 +26,7 @@ WANTED = {
     "sigmas": "--sigmas LIST, the noises to try",
 }
 # What a task defines itself.
-DEFINED = ("floor", "ceiling", "max_steps", "reward_range", "env_kwargs", "env_module", "wrapper")
+DEFINED = ("floor", "ceiling", "max_steps", "reward_range", "env_kwargs", "env_module", "wrapper", "success")
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,12 @@ def add_code(parser: argparse.ArgumentParser) -> None:
         metavar="CLASS",
         help="wrapper around --env: module:Class or one of gymnasium.wrappers, with arguments as "
         "'ClipReward={\"min_reward\": -10}'; may be repeated",
+    )
+    what.add_argument(
+        "--success",
+        metavar="EVENT",
+        help="make the return of --env 1 for an episode that met this at any step, else 0: module:function of what "
+        "step returns, or the key of an info",
     )
 
 
@@ -182,7 +188,7 @@ def _task_of_environment(
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would appear between our lines
     environment, made_with = _choose_environment(arguments, chosen)
-    source = Source(maker=environment, max_steps=arguments.max_steps, **made_with)
+    source = Source(maker=environment, max_steps=arguments.max_steps, success=arguments.success, **made_with)
     facts = inspect(source, reward_range=arguments.reward_range)
     missing = []
     for name in needed:
@@ -258,6 +264,8 @@ def limits_note(arguments: argparse.Namespace, chosen: Chosen, task: Task) -> li
         # A certificate depends on these two; whoever did not state them is told where they come from.
         if "floor" in scoring.stated:
             whence = "--reward-range, which you state: rewards that are run are checked, nothing proves the others"
+        elif arguments.success is not None:
+            whence = f"--success: an episode is worth 1 if it met {arguments.success}, else 0"
         elif arguments.reward_range is not None:
             whence = "--reward-range"
         else:

@@ -87,6 +87,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
             environment=arguments.env,
             wrappers=arguments.wrapper or (),
             env_modules=arguments.env_module or (),
+            success=arguments.success,
             env_kwargs=arguments.env_kwargs,
             allow_pickle=arguments.allow_pickle,
             vecnormalize=arguments.vecnormalize,

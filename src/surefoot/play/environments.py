@@ -36,6 +36,7 @@ def make_task(
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str | Callable[[Any], Any]] = (),
     env_modules: Sequence[str] = (),
+    success: str | Callable[..., Any] | None = None,
 ) -> Task:
     """Create a certification task from a Gymnasium environment.
 
@@ -56,6 +57,9 @@ def make_task(
         env_kwargs: What else the environment is made with.
         wrappers: Applied to the environment in this order: functions of it, or ``module:Class={"argument": 1}``.
         env_modules: Modules to import first, which register IDs.
+        success: What makes an episode a success: a function of what ``step`` returns, ``module:function`` of one, or
+            the key of an info that says it. The return is then 1 for an episode that met it at any of its steps, else
+            0. Of a vector environment the function takes all rows and answers for each.
 
     Raises:
         InputError: If ``ceiling`` is not above ``floor``, if they claim more than the rules of a known environment
@@ -67,6 +71,12 @@ def make_task(
         <Task Acrobot-v1: observations of shape (6,), 3 actions, floor -500, ceiling 0, at most 500 steps>
         >>> surefoot.make_task("CartPole-v1", max_steps=100).scoring.ceiling
         100.0
+
+        An event as the return: the pole still stands after 100 steps.
+
+        >>> stands = lambda seen, reward, terminated, truncated, info: truncated and not terminated
+        >>> surefoot.make_task("CartPole-v1", max_steps=100, success=stands).scoring.binary
+        True
     """
     source = Source.of(
         env,
@@ -74,6 +84,7 @@ def make_task(
         wrappers=tuple(wrappers),
         modules=tuple(env_modules),
         max_steps=max_steps,
+        success=success,
     )
     facts = inspect(source, reward_range=reward_range)
     missing = facts.missing(floor)
@@ -101,6 +112,7 @@ def task_of_card(card: Mapping[str, Any]) -> Task:
         env_kwargs=made.get("env_kwargs"),
         wrappers=made.get("wrappers", ()),
         env_modules=made.get("env_modules", ()),
+        success=made.get("success"),
     )
 
 
@@ -160,6 +172,11 @@ class Inspected:
     def task(self, *, floor: float | None, ceiling: float | None, n_stack: int = 1, gamma: float | None = None) -> Task:
         """Return the task, with the floor and ceiling of the rules where none is given."""
         assert self.max_steps is not None
+        condition = self.source.condition
+        if condition is not None and (floor not in (None, 0.0) or ceiling not in (None, 1.0) or self.reward_range):
+            raise InputError(
+                f"success={condition.name!r} makes every return 0 or 1; leave out floor=, ceiling= and reward_range="
+            )
         if gamma is not None:
             check_discount(gamma)
         low, high = self.limits(gamma)
@@ -182,7 +199,9 @@ class Inspected:
         if self.is_vector:
             simulators = Simulators(self.source.open_rows)
             check_simulator(self.source.name, simulators, self.max_steps)
-            batch = partial(Vector, simulators, max_steps=self.max_steps, reward_range=self.reward_range)
+            batch = partial(
+                Vector, simulators, max_steps=self.max_steps, reward_range=self.reward_range, condition=condition
+            )
             backend = Backend(batch=batch, open=make, fixed_rows=True)
             # Rows wait for the last of a block, which is why each runs one episode of it only.
             blocks = Blocks(n_envs=512, episodes_per_env=1, gpu_n_envs=4_096)
@@ -198,7 +217,14 @@ class Inspected:
             environment=self.source.name,
             made_with=self.source.setup,
             spaces=replace(self.spaces, n_stack=n_stack),
-            scoring=Scoring(max_steps=self.max_steps, floor=low, ceiling=high, reward_range=rewards, stated=stated),
+            scoring=Scoring(
+                max_steps=self.max_steps,
+                floor=low,
+                ceiling=high,
+                reward_range=rewards,
+                binary=condition is not None,
+                stated=stated,
+            ),
             backend=backend,
             blocks=blocks,
             paper=PaperSetup(),
@@ -258,12 +284,14 @@ def _inspect_opened(source: Source, _: int) -> dict[str, Any]:
             env_kwargs=made.get("env_kwargs"),
             wrappers=made.get("wrappers", ()),
             env_modules=made.get("env_modules", ()),
+            success=made.get("success"),
         )
+        pays_success = source.condition is not None
         # Both must agree: what a setup names is not always what is made of it, and a record has the names only.
         proved = None
-        if named == known_rules(opened, FlatObservation):
+        if pays_success or named == known_rules(opened, FlatObservation):
             proved = named
-        is_known = proved is not None and source.name in KNOWN
+        is_known = proved is not None and source.name in KNOWN and not pays_success
         return {
             "spaces": _read_spaces(opened),
             "max_steps": step_limit(opened),

@@ -80,6 +80,8 @@ class Rules:
 
 
 NOTHING = Rules(step=(None, None), proof="nothing is known of its rewards")
+# Of an environment whose return is an event, whatever its own rewards are.
+SUCCESS = Rules(step=(0.0, 0.0), once=(0.0, 1.0), proof="1 for an episode that met the declared condition, else 0")
 
 
 def discounted_steps(gamma: float, max_steps: int) -> float:
@@ -228,6 +230,7 @@ def named_rules(
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str] = (),
     env_modules: Sequence[str] = (),
+    success: str | None = None,
 ) -> Rules | None:
     """Return the rules that follow from how a setup names an environment; nothing is imported or made.
 
@@ -236,7 +239,10 @@ def named_rules(
         env_kwargs: What it is made with.
         wrappers: What is around it, from the inside out, as in setups.
         env_modules: Modules that are imported before: these may change anything.
+        success: The condition that is paid in place of the environment's rewards, if one is.
     """
+    if success is not None:
+        return SUCCESS
     # Code that is imported may register another environment under a known ID.
     if env_modules or ":" in environment:
         return None

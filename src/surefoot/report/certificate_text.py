@@ -275,7 +275,7 @@ def headline(certificate: Certificate, required: float | None = None, baseline: 
         scope = "l2 norms of all perturbations of observations and of actions in one episode"
     return (
         f"With {format_percent(certificate.confidence)} confidence, "
-        f"the expected {_name_return(certificate)}{certificate.per} "
+        f"the {_name_mean(certificate)} "
         f"of the smoothed agent is at least {lower} under any {_ATTACK_NAMES[certificate.channel]}"
         f"{_attacked_part(certificate)} "
         f"with {budget} ({scope}){assumption(certificate)}."
@@ -317,6 +317,14 @@ def _attacked_part(certificate: Certificate) -> str:
     if noisy == len(features):
         return ""
     return f" on the {noisy:,} of {len(features):,} features that have noise"
+
+
+def _name_mean(certificate: Certificate) -> str:
+    """Return what is bounded: an expected return, or where that is an event, how probable this is."""
+    success = certificate.metadata.get("success")
+    if success is not None and certificate.metadata.get("gamma") is None and not certificate.per:
+        return f"probability of success ({success})"
+    return f"expected {_name_return(certificate)}{certificate.per}"
 
 
 def _name_return(certificate: Certificate) -> str:

@@ -81,7 +81,7 @@ def proved_limits(setup: Mapping[str, Any]) -> Proved:
             rewards = task.scoring.reward_range or (None, None)
             return Proved(f"the task {name}", *limits, tightest=limits, rewards=rewards, is_task=True)
         environment = str(setup.get("environment"))
-        made = {key: setup[key] for key in ("env_kwargs", "wrappers", "env_modules") if key in setup}
+        made = {key: setup[key] for key in ("env_kwargs", "wrappers", "env_modules", "success") if key in setup}
         rules = named_rules(environment, **made)
         if rules is None:
             return Proved()

@@ -56,6 +56,7 @@ class RerunOptions:
         environment: The environment's ID or module:factory, where its name may import a module.
         wrappers: The wrappers around it that may be called.
         env_modules: The modules that register it and may be imported.
+        success: The condition that is the return, which may be imported and called.
         env_kwargs: What it may be made with, where that is more than numbers.
         allow_pickle: Whether the agent's file may be unpickled.
         vecnormalize: Statistics of the agent's observations.
@@ -67,6 +68,7 @@ class RerunOptions:
     environment: str | None = None
     wrappers: tuple[str, ...] = ()
     env_modules: tuple[str, ...] = ()
+    success: str | None = None
     env_kwargs: Mapping[str, Any] | None = None
     allow_pickle: bool = False
     vecnormalize: str | None = None
@@ -142,10 +144,12 @@ def _environment_task(setup: Mapping[str, Any], options: RerunOptions) -> Task:
     environment = str(setup.get("environment"))
     wrappers = tuple(map(str, setup.get("wrappers", ())))
     modules = tuple(map(str, setup.get("env_modules", ())))
+    success = None if setup.get("success") is None else str(setup["success"])
     kwargs = dict(setup.get("env_kwargs", {}))
-    needed = shlex.join(_needed_options(environment, wrappers, modules, kwargs))
-    allowed = (options.environment, options.wrappers, options.env_modules)
-    if _imports_code(environment, wrappers, modules) and allowed != (environment, wrappers, modules):
+    needed = shlex.join(_needed_options(environment, wrappers, modules, success, kwargs))
+    recorded = (environment, wrappers, modules, success)
+    allowed = (options.environment, options.wrappers, options.env_modules, options.success)
+    if _imports_code(*recorded) and allowed != recorded:
         # Modules are imported and wrappers called: a certificate must not choose what is executed here.
         raise CannotRerunError(f"the environment {environment!r} would import a module; use {needed} to allow it")
     # Nor which files are opened: numbers name none.
@@ -162,6 +166,7 @@ def _environment_task(setup: Mapping[str, Any], options: RerunOptions) -> Task:
         wrappers=wrappers,
         modules=modules,
         max_steps=int(setup["max_steps"]),
+        success=success,
     )
     facts = inspect(source, reward_range=_reward_range(setup))
     gamma = None if setup.get("gamma") is None else float(setup["gamma"])
@@ -170,18 +175,25 @@ def _environment_task(setup: Mapping[str, Any], options: RerunOptions) -> Task:
     return replace(task, scoring=replace(task.scoring, ceiling=setup["ceiling"]))
 
 
-def _imports_code(environment: str, wrappers: Sequence[str], modules: Sequence[str]) -> bool:
-    return ":" in environment or bool(wrappers or modules)
+def _imports_code(environment: str, wrappers: Sequence[str], modules: Sequence[str], success: str | None) -> bool:
+    # The key of an info imports nothing.
+    return ":" in environment or bool(wrappers or modules) or ":" in (success or "")
 
 
 def runs_code(plan: Plan) -> bool:
     """Return whether the environment of a plan is, or is changed by, code that the user allowed to be imported."""
     made = plan.task.made_with
-    return _imports_code(plan.task.environment, made.get("wrappers", ()), made.get("env_modules", ()))
+    return _imports_code(
+        plan.task.environment, made.get("wrappers", ()), made.get("env_modules", ()), made.get("success")
+    )
 
 
 def _needed_options(
-    environment: str, wrappers: tuple[str, ...], modules: tuple[str, ...], kwargs: Mapping[str, Any]
+    environment: str,
+    wrappers: tuple[str, ...],
+    modules: tuple[str, ...],
+    success: str | None,
+    kwargs: Mapping[str, Any],
 ) -> list[str]:
     """Return the options of the command that allow an environment."""
     needed = ["--env", environment]
@@ -189,6 +201,8 @@ def _needed_options(
         needed += ["--wrapper", wrapper]
     for module in modules:
         needed += ["--env-module", module]
+    if success is not None:
+        needed += ["--success", success]
     if kwargs:
         needed += ["--env-kwargs", json.dumps(kwargs)]
     return needed

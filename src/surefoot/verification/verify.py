@@ -39,6 +39,7 @@ def verify(
     environment: str | None = None,
     wrappers: Sequence[str] = (),
     env_modules: Sequence[str] = (),
+    success: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
     vecnormalize: str | None = None,
@@ -61,6 +62,7 @@ def verify(
         environment: The environment's ID or module:factory, where its name would import a module.
         wrappers: The wrappers around it, where there are any.
         env_modules: The modules that register it, where there are any.
+        success: The condition that is its return, where that would import a module.
         env_kwargs: What it was made with, where that is more than numbers: a text may name a file.
         allow_pickle: Whether an SB3 zip may be unpickled, which executes code in it.
         vecnormalize: Statistics of the agent's observations, where ``surefoot.rollout`` needed them.
@@ -125,6 +127,7 @@ def verify(
         environment=environment,
         wrappers=tuple(wrappers),
         env_modules=tuple(env_modules),
+        success=success,
         env_kwargs=env_kwargs,
         allow_pickle=allow_pickle,
         vecnormalize=vecnormalize,

@@ -31,7 +31,8 @@ from surefoot.episodes import MOST_STEPS
 from surefoot.errors import InputError
 from surefoot.files import MOST_ARRAYS, check_size
 from surefoot.play.envs.flat import flatten_env
-from surefoot.play.envs.vector import OneRow, Simulator
+from surefoot.play.envs.success import Condition, SuccessReturn
+from surefoot.play.envs.vector import OneRow, Simulator, autoreset_mode
 
 # What registers the environments that published agents are trained on, besides Gymnasium.
 PACKAGES = {
@@ -67,6 +68,7 @@ class Source:
             class without a module is one of ``gymnasium.wrappers``, or of ``gymnasium.wrappers.vector``.
         modules: Imported before; they may register IDs.
         max_steps: After how many steps episodes are cut off, if not after the environment's own number.
+        success: What an episode must meet for a return of 1 in place of its rewards; None keeps these.
         files: The files that its arguments and those of its wrappers name, and their hashes.
     """
 
@@ -75,6 +77,7 @@ class Source:
     wrappers: tuple[str | Callable[[Any], Any], ...] = ()
     modules: tuple[str, ...] = ()
     max_steps: int | None = None
+    success: str | Callable[..., Any] | None = None
     files: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -133,6 +136,8 @@ class Source:
         for key, value in made.get("env_kwargs", {}).items():
             changes.append(f"{key}={json.dumps(value, default=repr)}")
         changes += made.get("wrappers", [])
+        if self.condition is not None:
+            changes.append(f"success {self.condition.name}")
         if not changes:
             return self.name
         return f"{self.name} with {', '.join(changes)}"
@@ -152,7 +157,16 @@ class Source:
             "env_modules": list(self.modules),
             "wrappers": wrappers,
         }
+        if self.condition is not None:
+            found["success"] = self.condition.name
         return {key: value for key, value in found.items() if value}
+
+    @property
+    def condition(self) -> Condition | None:
+        """What makes an episode a success, where that is its return."""
+        if self.success is None:
+            return None
+        return Condition(self.success)
 
     def load(self) -> None:
         """Import what makes the environment and make none: forked processes then need not import it again."""
@@ -161,6 +175,8 @@ class Source:
         for wrapper in self.wrappers:
             if isinstance(wrapper, str):
                 imported(parse_wrapper(wrapper)[0].partition(":")[0])
+        if self.condition is not None and self.condition.module is not None:
+            imported(self.condition.module)
         maker = self._load_maker()
         spec = None
         if isinstance(maker, str | EnvSpec):
@@ -191,14 +207,19 @@ class Source:
         """Make one environment, with vectors for structured observations and numbers for structured actions."""
         environment = self._make_wrapped(1)
         steps = self.max_steps
+        shown_rows = None
         if isinstance(environment, VectorEnv):
             spec = environment.unwrapped.spec
             if steps is None and spec is not None:
                 steps = spec.max_episode_steps
-            environment = OneRow(environment)
+            row = OneRow(environment)
+            environment = row
+            shown_rows = partial(getattr, row, "shown")
         if steps is not None and isinstance(environment, gymnasium.Env) and not _is_cut(environment, steps):
             # Outside of everything: a wrapper may let an episode go on that a limit inside has ended.
             environment = gymnasium.wrappers.TimeLimit(environment, steps)
+        if self.condition is not None:
+            environment = SuccessReturn(environment, self.condition, shown_rows)
         return flatten_env(self.name, environment)
 
     def open_rows(self, n_envs: int) -> Simulator:
@@ -223,6 +244,8 @@ class Source:
         for wrapper in self.wrappers:
             environment = called(_name_of(wrapper), _load_wrapper(wrapper, environment), environment)
         _refuse_learners(environment)
+        if self.condition is not None and isinstance(environment, VectorEnv):
+            self.condition.check_autoreset(self.name, autoreset_mode(environment))
         return environment
 
     def _make_env(self, n_envs: int) -> Any:

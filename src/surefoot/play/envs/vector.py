@@ -24,6 +24,7 @@ from surefoot.play.envs.gymnasium_env import (
     seed_global_streams,
     set_global_streams,
 )
+from surefoot.play.envs.success import Condition, Shown
 from surefoot.play.streams import simulator_seed
 
 Simulator = VectorEnv[Any, Any, Any]
@@ -90,10 +91,12 @@ class Vector:
         *,
         max_steps: int,
         reward_range: tuple[float, float] | None = None,
+        condition: Condition | None = None,
     ) -> None:
         self.device = device
         self.max_steps = max_steps
         self.reward_range = reward_range
+        self.condition = condition
         self.seed = simulator_seed(seeds)
         self.outside = global_streams()
         seed_global_streams(seeds.generate_state(4, np.uint64))
@@ -117,6 +120,8 @@ class Vector:
         self.over = torch.zeros(n_envs, dtype=torch.bool, device=device)
         self.cut = self.over
         self.restarting = self.over
+        # Of each row whether its episode has met the condition, where that is what is paid.
+        self.met = self.over
         # What rows show, and what those show that the simulator has started again.
         self.observation = torch.empty(0)
         self.first = torch.empty(0)
@@ -148,13 +153,16 @@ class Vector:
         with report_failures(self.name, "step"):
             shown = self.simulator.step(self._write_actions(self.actions))
         observation = self._keep(self._read_observation(shown[0]))
-        reward = self._keep(self._read_numbers(shown[1], torch.float64))
         all_ended = self._read_numbers(shown[2], torch.bool) | self._read_numbers(shown[3], torch.bool)
         # The step that starts a row again is none of an episode.
         ended = self._keep(all_ended) & ~self.restarting
         self.clock.now += 1
         self.clock.restart_rows(self.restarting)
         self.cut = (self.clock.steps >= self.max_steps) & ~ended
+        if self.condition is None:
+            reward = self._keep(self._read_numbers(shown[1], torch.float64))
+        else:
+            reward = (self._ask_condition(shown) & ~self.met).double()
         self.first = observation
         if self.autoreset is AutoresetMode.DISABLED:
             self._restart_at_once(all_ended)
@@ -165,6 +173,8 @@ class Vector:
         self._check_finite(self.observation)
         unpaid = waiting | self.restarting
         reward = reward.masked_fill(unpaid, 0.0)
+        if self.condition is not None:
+            self.met = self.met | (reward > 0)
         if self.reward_range is not None:
             check_rewards(reward[~unpaid].tolist(), self.reward_range)
         self.restarting = torch.zeros_like(waiting)
@@ -182,6 +192,7 @@ class Vector:
                 "started again alone; set its own limit, in env_kwargs, to so many steps"
             )
         self.over = self.over & ~rows
+        self.met = self.met & ~rows
         self.clock.restart_rows(rows)
         if self.autoreset is AutoresetMode.NEXT_STEP:
             self.restarting = rows
@@ -194,6 +205,7 @@ class Vector:
         self.rows = rows if self.rows is None else self.rows[rows]
         self.clock.keep_rows(rows)
         self.over = self.over[rows]
+        self.met = self.met[rows]
         self.cut = self.cut[rows]
         self.restarting = self.restarting[rows]
         self.observation = self.observation[rows]
@@ -217,6 +229,26 @@ class Vector:
             with report_failures(self.name, "reset"):
                 observation = self.simulator.reset(options={"reset_mask": mask.cpu().numpy()})[0]
             self.first = self._keep(self._read_observation(observation))
+
+    def _ask_condition(self, shown: Shown) -> Tensor:
+        """Return which rows meet the condition in this step; those that the step limit cuts off are truncated."""
+        assert self.condition is not None
+        observation, rewards, terminated, truncated, info = shown
+        if bool(self.cut.any()):
+            truncated = self._read_numbers(truncated, torch.bool)
+            if self.rows is None:
+                truncated = truncated | self.cut
+            else:
+                truncated[self.rows] |= self.cut
+            truncated = self._to_simulator(truncated)
+        met = self.condition.ask((observation, rewards, terminated, truncated, info))
+        n_envs = self.simulator.num_envs
+        if tuple(getattr(met, "shape", ())) != (n_envs,) or not str(met.dtype).endswith("bool"):
+            raise InputError(
+                f"{self.condition.name} must answer True or False for each of {n_envs} rows, got {met!r:.60}"
+            )
+        answers = self._read_array(met)
+        return self._keep(answers)
 
     def _keep(self, values: Tensor) -> Tensor:
         if self.rows is None:
@@ -256,7 +288,10 @@ class Vector:
     def _write_actions(self, actions: Tensor) -> Any:
         """Return the actions as arrays of the kind that the simulator returns."""
         # A copy where they could be written: a simulator may clip them in place, and the agent remembers its choice.
-        there = actions.detach().contiguous().to(self.simulator_device, copy=self.namespace in (np, torch))
+        return self._to_simulator(actions.detach().contiguous(), copy=self.namespace in (np, torch))
+
+    def _to_simulator(self, values: Tensor, *, copy: bool = False) -> Any:
+        there = values.to(self.simulator_device, copy=copy)
         if self.namespace is torch:
             return there
         if self.namespace is np:
@@ -276,6 +311,8 @@ class OneRow(gymnasium.Env[Any, Any]):
         self.simulator = simulator
         self.observation_space = simulator.single_observation_space
         self.action_space = simulator.single_action_space
+        # What the simulator returned last, for a condition that takes rows.
+        self.shown: Shown = (None, None, None, None, None)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
@@ -284,7 +321,8 @@ class OneRow(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step."""
-        observation, reward, terminated, truncated, _ = self.simulator.step(np.asarray(action)[None])
+        self.shown = self.simulator.step(np.asarray(action)[None])
+        observation, reward, terminated, truncated, _ = self.shown
         return _first_row(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def close(self) -> None:
