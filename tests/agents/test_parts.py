@@ -200,6 +200,50 @@ def test_noise_for_training_keeps_the_parts_apart():
     assert np.allclose(flat(noisy, silent), flat(parts(), clean))
 
 
+def test_an_agent_of_observations_in_parts_is_deployed_with_them(tmp_path):
+    """A dict in, the action of the model out; planted: parts in another order would be other observations."""
+    env = parts(names=("goal", "arm"), actions="one")
+    model = trained(A2C, env)
+    model.save(tmp_path / "parts.zip")
+    agent = as_policy(tmp_path / "parts.zip", n_stack=1)
+    noisy = surefoot.smooth(agent, sigma={"arm": 0.3})
+    assert noisy.noise.features == (0.0,) * 2 + (0.3,) * 4
+    quiet = surefoot.smooth(agent, sigma={"arm": 1e-3})
+    observations = [env.reset(seed=seed)[0] for seed in range(40)]
+    actions = []
+    for observation in observations:
+        quiet.reset()
+        actions.append(int(quiet.predict(observation)[0]))
+    expected = [int(model.predict(one, deterministic=True)[0]) for one in observations]
+    assert actions == expected
+    assert len(set(expected)) > 1
+    rows = {name: np.stack([one[name] for one in observations]) for name in ("goal", "arm")}
+    quiet.reset()
+    assert quiet.predict(rows)[0].tolist() == expected
+    _, (remembered,) = noisy.predict(rows, episode_start=[True] * 40)
+    seen = remembered[:, -1]
+    assert np.array_equal(seen[:, :2], rows["goal"])
+    assert (seen[:, 2:] != rows["arm"].reshape(40, 4)).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"goal": np.zeros(2)}, "expected an observation with the parts goal, arm, got goal"),
+        ({"goal": np.zeros(2), "arm": np.zeros((2, 2)), "door": np.zeros(3)}, "got goal, arm, door"),
+        ({"goal": np.zeros(3), "arm": np.zeros((2, 2))}, r"part goal has 2 numbers, or rows of as many, got .*\(3,\)"),
+        ({"goal": np.zeros(2), "arm": np.zeros((5, 2, 2))}, "got different numbers of rows"),
+        ({"goal": np.zeros(2, int), "arm": np.zeros((2, 2))}, "part goal has whole numbers; .*flatten"),
+        ({"goal": np.full(2, np.nan), "arm": np.zeros((2, 2))}, "part goal: observation contains NaN"),
+        (({"goal": np.zeros(2), "arm": np.zeros((2, 2))}, {}), r"got 0.goal, 0.arm; env.reset\(\) returns"),
+    ],
+)
+def test_other_parts_than_the_agent_was_made_for_are_refused(wrong, match):
+    model = trained(A2C, parts(names=("goal", "arm"), actions="one"))
+    with pytest.raises(InputError, match=match):
+        surefoot.smooth(as_policy(model, n_stack=1), sigma=0.1).predict(wrong)
+
+
 class Goals(gymnasium.Env):
     """A goal environment, as those of HER: the observation says where the agent should be."""
 

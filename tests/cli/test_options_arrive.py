@@ -208,6 +208,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("attack", "--method random --episodes 7", {"plan.n_episodes": 7}),
     ("attack", "--method random --seed 5", {"plan.seed": 5}),
     ("attack", "--method random --sigma 0.4", {"plan.noise": Noise.of(0.4), "agents.0.0": "cartpole-1-s0.4"}),
+    ("attack", "--agent x --method random --sigma 0.1,0.2,0,0.4", {"plan.noise.features": (0.1, 0.2, 0.0, 0.4)}),
     ("attack", "--method random --budgets 0.1,0.3", {"given.0.budgets": (0.1, 0.3)}),
     ("attack", "--method structured", {"given.0.method": "structured"}),
     ("attack", "--lambda-q 0,0.7", {"given.0.lambdas": (0.0, 0.7), "given.0.method": "paper"}),
@@ -221,6 +222,11 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("plan", "--require 150@0.4", {"plan.purpose": (Purpose.PILOT,), "plan.n_episodes": 1_000}),
     ("plan", "--require 150@0.4 --pilot-episodes 7 --seed 5", {"plan.n_episodes": 7, "plan.seed": 5}),
     ("plan", "--require 150@0.4 --sigmas 0.3,0.4 --agent x", {"plan.noise": Noise.of(0.3), "agents.0.0": "x"}),
+    (
+        "plan",
+        "--require 150@0.4 --agent x --sigmas '0.1,0,0,0.2; 0.2,0,0,0.4'",
+        {"plan.noise.features": (0.1, 0.0, 0.0, 0.2)},
+    ),
     ("plan", "--require 150@0.4 --workers 3", {"named.workers.n": 3}),
     ("tune", "--budget 0.4", {"plan.purpose": (Purpose.PILOT,), "plan.n_episodes": 1_000}),
     ("tune", "--budget 0.4 --pilot-episodes 7 --seed 5", {"plan.n_episodes": 7, "plan.seed": 5}),
@@ -270,6 +276,15 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
         {
             "agents.0.1": {"allow_pickle": True, "vecnormalize": "a.pkl"},
             "agents.1.1": {"allow_pickle": True, "vecnormalize": "none"},
+        },
+    ),
+    (
+        "compare",
+        "--sigma 0.1,0.2,0,0.4 --n-stack 3 --stochastic --pixel-max 255",
+        {
+            "given.0.B.noise.features": (0.1, 0.2, 0.0, 0.4),
+            "agents.0.1": {"n_stack": 3, "stochastic": True, "pixel_max": 255.0},
+            "agents.1.1": {"n_stack": 3, "stochastic": True, "pixel_max": 255.0},
         },
     ),
     ("compare", "--sigma 0.3", {"agents.0.0": "A", "agents.1.0": "B"}),

@@ -49,6 +49,14 @@ class Statistics:
                 f"got shapes {self.mean.shape} and {self.var.shape}, epsilon {self.epsilon} and clip {self.clip}"
             )
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Return whether these can be statistics of observations of a shape, or of one of a stack of them."""
+        try:
+            self.over(shape)
+        except InputError:
+            return False
+        return True
+
     def over(self, shape: tuple[int, ...]) -> Statistics:
         """Return the statistics of a stack of observations, where these are of one of them.
 

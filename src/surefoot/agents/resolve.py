@@ -179,7 +179,7 @@ def _of_others(
             digest = module_hash(agent)
             name = type(agent).__name__
         policy = replace(from_module(module, spaces, name=name, stochastic=stochastic), sha256=digest)
-    statistics = statistics_of(vecnormalize, path)
+    statistics = statistics_of(vecnormalize, path, shape=policy.spaces.stacked_shape)
     if statistics is not None:
         policy = normalized(policy, statistics)
     return _fitted(policy, spaces)

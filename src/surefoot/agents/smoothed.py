@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -20,12 +20,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.observation_parts import join_parts
+from surefoot.agents.policies import Policy, Sigma, Spaces
 from surefoot.agents.resolve import as_policy
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 
 State = tuple[NDArray[Any], ...]
+Observation = ArrayLike | Mapping[str, Any]
 
 
 class PredictableNoiseWarning(UserWarning):
@@ -40,9 +42,7 @@ class PredictableNoiseWarning(UserWarning):
     """
 
 
-def smooth(
-    agent: object, sigma: float | Sequence[float], spaces: Spaces | None = None, *, seed: int | None = None
-) -> SmoothedPolicy:
+def smooth(agent: object, sigma: Sigma, spaces: Spaces | None = None, *, seed: int | None = None) -> SmoothedPolicy:
     """Return ``agent`` with Gaussian noise on every observation it is given, ready to be deployed.
 
     >>> import numpy as np, surefoot
@@ -55,7 +55,7 @@ def smooth(
 
     Args:
         agent: A Policy (``surefoot.as_policy`` makes one of any agent), or what ``surefoot.as_policy`` takes.
-        sigma: Standard deviation of the noise, one number or one per feature.
+        sigma: Standard deviation of the noise, one number, one per feature, or one per part, ``{"camera": 0.1}``.
         spaces: What the environment gives and takes, such as ``task.spaces``: an SB3 model does not say whether it
             takes single observations or stacks of them, and functions and torch modules do not know their spaces.
         seed: For tests only: seeded noise voids the certificate, and a PredictableNoiseWarning says so.
@@ -76,7 +76,7 @@ class SmoothedPolicy:
     (3,)
     """
 
-    def __init__(self, policy: Policy, sigma: float | Sequence[float], *, seed: int | None = None) -> None:
+    def __init__(self, policy: Policy, sigma: Sigma, *, seed: int | None = None) -> None:
         if policy.may_be_stack:
             # Noise on a whole stack would draw fresh noise for old frames: another agent than the one that is
             # certified.
@@ -85,7 +85,7 @@ class SmoothedPolicy:
                 "is with spaces=, or with as_policy(agent, n_stack=1) if this is one observation"
             )
         self.policy = policy
-        self.noise = Noise.of(sigma)
+        self.noise = Noise.of(policy.spaces.sigma_of(sigma))
         self.sigma = self.noise.sigma
         self._spread = self.noise.over(policy.spaces.shape)
         self._normal = system_normal if seed is None else _seeded_normal(seed)
@@ -116,7 +116,7 @@ class SmoothedPolicy:
 
     def predict(
         self,
-        observation: ArrayLike,
+        observation: Observation,
         state: State | None = None,
         episode_start: ArrayLike | None = None,
         deterministic: bool = False,  # noqa: ARG002
@@ -124,7 +124,8 @@ class SmoothedPolicy:
         """Return the action for one observation (shape) or rows of them (n, *shape), and the memory after it.
 
         Args:
-            observation: Floats in the units that were certified, or uint8 pixels.
+            observation: Floats in the units that were certified, or uint8 pixels; a dict of them where the agent was
+                made for observations in parts.
             state: Memory returned by an earlier call (frame stack, or state of a recurrent network; and the last action
                 where the agent remembers it); without it the policy continues from its own last call. A call with a
                 state does not change the policy's own memory.
@@ -175,10 +176,10 @@ class SmoothedPolicy:
             memory = self.policy.memory.advance(memory, seen.to(device), action, fresh.to(device))
             return memory.cpu(), self.policy.act(memory).cpu()
 
-    def _read_rows(self, observation: ArrayLike) -> tuple[NDArray[np.float64], bool]:
+    def _read_rows(self, observation: Observation) -> tuple[NDArray[np.float64], bool]:
         """Return the observations as rows of floats in declared units, and whether a single one came."""
         shape = self.policy.spaces.shape
-        values = _floats(observation, pixels=len(shape) > 1)
+        values = self._read_floats(observation)
         single = values.shape == shape
         if not single and (values.ndim != len(shape) + 1 or values.shape[1:] != shape or len(values) == 0):
             raise InputError(f"expected an observation of shape {shape}, or rows (n, *{shape}), got {values.shape}")
@@ -191,6 +192,13 @@ class SmoothedPolicy:
         if single:
             values = values[None]
         return values, single
+
+    def _read_floats(self, observation: Observation) -> NDArray[np.float64]:
+        """Return an observation, or rows of them, as one array of floats in declared units."""
+        parts = self.policy.spaces.parts
+        if parts is not None and isinstance(observation, (Mapping, tuple)):
+            return join_parts(observation, parts, lambda part: _floats(part, pixels=np.ndim(part) > 1))
+        return _floats(observation, pixels=len(self.policy.spaces.shape) > 1)
 
     def _read_state(self, state: State) -> tuple[Tensor, ...]:
         """Return a state that was passed in, checked to be one of this agent's."""
@@ -254,7 +262,7 @@ def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]
     return lambda shape: generator.standard_normal(shape, dtype=np.float32)
 
 
-def _floats(observation: ArrayLike, *, pixels: bool) -> NDArray[np.float64]:
+def _floats(observation: Observation, *, pixels: bool) -> NDArray[np.float64]:
     """Return floats in declared units; whole numbers other than pixels are rejected: a guess would change the units.
 
     Args:

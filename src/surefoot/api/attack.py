@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.agents.policies import Sigma
 from surefoot.api.certify import check_shareable
 from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
 from surefoot.attacks.learned import LearnedAttacker, can_be_learned, load_attacker
@@ -118,7 +119,7 @@ def attack(
     agent: object = None,
     *,
     budgets: Sequence[float],
-    sigma: float = 0.0,
+    sigma: Sigma = 0.0,
     action_sigma: float = 0.0,
     channel: str | None = None,
     method: str | None = None,
@@ -147,7 +148,7 @@ def attack(
         agent: What ``surefoot.rollout`` takes; the task's pretrained agent by default.
         budgets: Attack budgets: l2 norms of all perturbations of one episode, in the units of what is perturbed. With
             noise on observations and on actions they count standard deviations.
-        sigma: The agent's noise; 0 attacks it undefended.
+        sigma: The agent's noise, as ``surefoot.rollout`` takes it; 0 attacks it undefended.
         action_sigma: The noise on its actions, behind the attacker.
         channel: What is perturbed, "observations", "actions" or "both"; by default what has noise, else observations.
         method: "paper" (Algorithm 1 for discrete actions, 2 for continuous ones), "adaptive", "random",
@@ -217,7 +218,7 @@ def attack_grid(
     agent: object,
     *,
     budgets: Sequence[float],
-    sigma: float,
+    sigma: Sigma,
     action_sigma: float = 0.0,
     channel: str | None = None,
     method: str | None,

@@ -13,6 +13,7 @@ from surefoot.runs.finish import finish_comparison
 from surefoot.runs.returns import read_record
 
 if TYPE_CHECKING:
+    from surefoot.agents.policies import Sigma
     from surefoot.api.setup import AnyWorkers, ProgressCallback
     from surefoot.play.task import Task
 
@@ -27,8 +28,8 @@ def compare(
     budgets: Sequence[float] = (),
     better: bool = False,
     margin: float | None = None,
-    sigma: float | Sequence[float] | None = None,
-    sigma_b: float | Sequence[float] | None = None,
+    sigma: Sigma | None = None,
+    sigma_b: Sigma | None = None,
     attack: str | None = None,
     confidence: float = 0.95,
     n_episodes: int | None = None,
@@ -40,6 +41,9 @@ def compare(
     device: str = "cpu",
     workers: AnyWorkers = 1,
     out: str | Path | None = None,
+    n_stack: int | None = None,
+    stochastic: bool = False,
+    pixel_max: float | None = None,
     allow_pickle: bool = False,
     vecnormalize: object = None,
     vecnormalize_b: object = None,
@@ -76,6 +80,10 @@ def compare(
         device: "cpu", "cuda" or "auto".
         workers: Processes to run episodes with, None for one per core, or other workers.
         out: The run directory; ``runs/NAME`` by default where episodes are run, and nothing is written for files.
+        n_stack: Number of observations that the agents stack, as ``surefoot.as_policy`` takes it; for agents that
+            differ in this or the next three give what ``as_policy`` returns.
+        stochastic: Whether the agents' own randomness is part of them.
+        pixel_max: What they take for the brightest pixel.
         allow_pickle: Let the agents' files execute code.
         vecnormalize: Statistics of A's observations, as ``surefoot.as_policy`` takes them.
         vecnormalize_b: The same of B's.
@@ -115,7 +123,12 @@ def compare(
         device=device,
         workers=workers,
         out=None if out is None else Path(out),
-        allow_pickle=allow_pickle,
+        declared={
+            "n_stack": n_stack,
+            "stochastic": stochastic,
+            "pixel_max": pixel_max,
+            "allow_pickle": allow_pickle,
+        },
         vecnormalize=(vecnormalize, vecnormalize_b),
         progress_callback=progress_callback,
         command=command,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ class AgentOptions:
     device: str
     workers: AnyWorkers
     out: Path | None
-    allow_pickle: bool
+    declared: Mapping[str, Any]
     vecnormalize: tuple[object, object]
     progress_callback: ProgressCallback | None
     command: str | None
@@ -128,7 +129,7 @@ def _plan_agent(agent: object, task: Task, sigma: Sigma, options: AgentOptions, 
     """Return the run of one agent, before its seed is known: that follows from both."""
     return Plan(
         task=task,
-        policy=resolve_agent(agent, task, allow_pickle=options.allow_pickle, vecnormalize=vecnormalize),
+        policy=resolve_agent(agent, task, **options.declared, vecnormalize=vecnormalize),
         noise=Noise.of(task.spaces.sigma_of(sigma)),
         n_episodes=options.n_episodes,
         device=find_device(options.device, options.workers),

@@ -8,11 +8,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from surefoot.agents.files import list_agents, load_card
+from surefoot.agents.policies import Sigma
 from surefoot.api.returns import CertifiedRun
 from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
 from surefoot.compute import usable_cores
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan, seeded_plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
@@ -131,7 +135,7 @@ def plan(
     agent: object = None,
     *,
     require: tuple[float, float],
-    sigmas: Sequence[float] | None = None,
+    sigmas: Sequence[Sigma] | None = None,
     n_episodes: int = 10_000,
     pilot_episodes: int = 1_000,
     confidence: float = 0.95,
@@ -152,7 +156,8 @@ def plan(
         task: A task's name, or a Task.
         agent: What ``surefoot.rollout`` takes; by default the task's pretrained agent of each sigma.
         require: The mean return that is to be proved, and the attack budget.
-        sigmas: Standard deviations of the noise to compare; by default those with a pretrained agent.
+        sigmas: Standard deviations of the noise to compare, each one number, one per feature, or one per part; by
+            default those with a pretrained agent.
         n_episodes: Number of episodes that the expected bound is for.
         pilot_episodes: Pilot episodes per sigma, which no certificate uses.
         confidence: Probability with which the bounds are to hold.
@@ -189,7 +194,7 @@ def tune(
     agent: object = None,
     *,
     budget: float,
-    sigmas: Sequence[float] | None = None,
+    sigmas: Sequence[Sigma] | None = None,
     all_sigmas: bool = False,
     n_episodes: int = 10_000,
     pilot_episodes: int = 1_000,
@@ -213,7 +218,8 @@ def tune(
         task: A task's name, or a Task.
         agent: What ``surefoot.rollout`` takes; by default the task's pretrained agent of each sigma.
         budget: Attack budget at which the bound is to be largest.
-        sigmas: Standard deviations of the noise to compare; by default those with a pretrained agent.
+        sigmas: Standard deviations of the noise to compare, each one number, one per feature, or one per part; by
+            default those with a pretrained agent.
         all_sigmas: Certify every sigma, alpha split among them, and select none.
         n_episodes: Number of episodes to certify with.
         pilot_episodes: Pilot episodes per sigma, which no certificate uses.
@@ -284,7 +290,7 @@ class _TotalProgress:
 def _pilot_plans(
     task: Task,
     agent: object,
-    sigmas: Sequence[float] | None,
+    sigmas: Sequence[Sigma] | None,
     pilot_episodes: int,
     confidence: float,
     seed: int | None,
@@ -297,17 +303,34 @@ def _pilot_plans(
         sigmas = _find_sigmas(task)
     if not sigmas:
         raise InputError(f"there are no pretrained agents of {task.name} whose sigmas could be compared; give sigmas=")
-    if min(sigmas) <= 0:
-        raise InputError(f"sigmas must be > 0, got {min(sigmas):g}: without noise nothing is certified")
+    noises = [Noise.of(task.spaces.sigma_of(sigma)) for sigma in sigmas]
+    if not all(noise.sigma > 0 for noise in noises):
+        raise InputError(f"sigmas must be > 0, got {list(sigmas)}: without noise nothing is certified")
+    _check_comparable(noises)
     return [
         plan_run(task, agent, sigma=sigma, n_episodes=pilot_episodes, seed=seed, device=device, workers=workers)
         for sigma in sigmas
     ]
 
 
-def _find_sigmas(task: Task) -> list[float]:
+def _check_comparable(noises: Sequence[Noise]) -> None:
+    """Raise if one budget would mean something else for each noise: it counts a feature by its share of the least."""
+    shares = []
+    for noise in noises:
+        features = np.array(noise.features or (noise.sigma,))
+        shares.append(features / noise.sigma)
+    first = shares[0]
+    for share in shares[1:]:
+        if share.shape != first.shape or not np.allclose(share, first):
+            raise InputError(
+                "sigmas= must be multiples of one another: a budget counts the perturbation of a feature by its sigma, "
+                "so that it would be another one for each of them"
+            )
+
+
+def _find_sigmas(task: Task) -> list[Sigma]:
     """Return the sigmas of the task's pretrained agents, those without noise left out."""
-    sigmas = []
+    sigmas: list[Sigma] = []
     for agent in list_agents():
         card = load_card(agent)
         sigma = card["sigma"]

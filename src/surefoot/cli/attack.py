@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from surefoot.attacks.names import NAMES
+from surefoot.cli.messages import in_options
 from surefoot.cli.options import (
     PlainConsole,
     add_action_sigma,
@@ -22,6 +23,7 @@ from surefoot.cli.options import (
     estimate,
     numbers_type,
     parse_budgets,
+    parse_sigma,
     print_json,
     progress_bar,
     say,
@@ -60,10 +62,11 @@ def add_attack(commands: Any) -> None:
     add_agent(parser)
     section(parser, AGENT).add_argument(
         "--sigma",
-        type=float,
+        type=parse_sigma,
         default=0.0,
         metavar="S",
-        help="standard deviation of the agent's noise; 0 attacks it undefended (default: 0)",
+        help="standard deviation of the agent's noise, or one per feature as 0.1,0.2, or per part as camera=0.1; 0 "
+        "attacks it undefended (default: 0)",
     )
     add_action_sigma(parser)
     _add_method(parser)
@@ -197,7 +200,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
         compared = [str(path) for path in curve.compared_with]
         print_json({**curve.summary, "compared_with": compared, "contradictions": contradictions})
     else:
-        _show_curve(curve)
+        _show_curve(curve, arguments.parser)
     # On stderr also with --json: nobody is to read the means and overlook that one of the two is wrong.
     for found in contradictions:
         message = f"surefoot: INCONSISTENCY with {found['certificate']}: {found['what']}; one of them is wrong"
@@ -228,13 +231,15 @@ def _select_lambdas(arguments: argparse.Namespace, task: Task) -> Any:
     return arguments.lambda_q
 
 
-def _show_curve(curve: AttackCurve) -> None:
+def _show_curve(curve: AttackCurve, parser: argparse.ArgumentParser) -> None:
     """Print the means per budget and lambda, and the curve."""
     about = curve.summary
     defense = "undefended"
     on_actions = about.get("action_sigma", 0.0)
     if about["sigma"] or on_actions:
         defense = f"smoothed, {format_noise(about['sigma'], on_actions)}"
+        if "sigma_per_feature" in about:
+            defense += " (the least of the features)"
     say(
         f"Mean return of {about['agent']}, {defense}, on {about['task']} under attack ({about['method']}, "
         f"{about['n_episodes']:,} episodes per budget and lambda); the lowest one of each budget ± standard error. "
@@ -243,7 +248,7 @@ def _show_curve(curve: AttackCurve) -> None:
     )
     print()
     table = Table(box=None, pad_edge=False)
-    table.add_column("budget", justify="right")
+    table.add_column("budget", justify="right", no_wrap=True)
     for lambda_ in curve.lambdas:
         title = "mean" if lambda_ is None else f"lambda\n{lambda_:g}"
         table.add_column(title, justify="right", no_wrap=True)
@@ -269,7 +274,7 @@ def _show_curve(curve: AttackCurve) -> None:
             what += f", lambda {chosen['lambda_']:g}"
         say(f"Strongest at budget {budget:g} on selection episodes: {what}.")
     for line in attack_notes(about):
-        say(line)
+        say(in_options(line, parser))
     print()
     # Said also if there is none: an attack that was compared with nothing contradicts nothing.
     for path in curve.compared_with or ("no certificate of this setup found",):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot.cli.options import (
     add_common,
     add_confidence,
+    add_declared,
     add_workers,
     parse_budgets,
     parse_sigma,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from surefoot.proof.comparison import Comparison
 
 IDLE = "no episodes are run"
+DECLARED = ("n_stack", "pixel_max", "vecnormalize", "vecnormalize_b")  # of agents
 
 
 def add_compare(commands: Any) -> None:
@@ -67,9 +69,8 @@ def add_compare(commands: Any) -> None:
         help="compare two algorithms: run directories or files of returns, one for each training run",
     )
     more = section(parser, ADVANCED)
-    more.add_argument("--allow-pickle", action="store_true", help="unpickle an SB3 .zip, which executes code in it")
-    more.add_argument("--vecnormalize", metavar="FILE", help="statistics of A's VecNormalize, or none")
-    more.add_argument("--vecnormalize-b", metavar="FILE", help="statistics of B's VecNormalize, or none")
+    add_declared(parser)
+    more.add_argument("--vecnormalize-b", metavar="FILE", help="the same of B, as --vecnormalize is of A")
     more.add_argument(
         "--only-wins", action="store_true", help="files of returns: only floor and ceiling can occur; bounds are exact"
     )
@@ -149,6 +150,9 @@ def _running_options(arguments: argparse.Namespace, a: str) -> dict[str, Any]:
         "max_episodes": arguments.max_episodes,
         "seed": arguments.seed,
         "device": arguments.device,
+        "n_stack": arguments.n_stack,
+        "stochastic": arguments.stochastic,
+        "pixel_max": arguments.pixel_max,
         "allow_pickle": arguments.allow_pickle,
         "vecnormalize": arguments.vecnormalize,
         "vecnormalize_b": arguments.vecnormalize_b,
@@ -157,7 +161,7 @@ def _running_options(arguments: argparse.Namespace, a: str) -> dict[str, Any]:
 
 def _refuse_idle(arguments: argparse.Namespace) -> None:
     """Refuse options about running episodes where none are run."""
-    names = ["task", "env", "sigma", "sigma_b", "attack", "episodes", "max_episodes", "seed", "vecnormalize", *DEFINED]
+    names = ["task", "env", "sigma", "sigma_b", "attack", "episodes", "max_episodes", "seed", *DECLARED, *DEFINED]
     given = []
     for name in names:
         if name not in ("floor", "ceiling") and getattr(arguments, name) is not None:

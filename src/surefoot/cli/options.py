@@ -330,6 +330,13 @@ def parse_sigma(text: str) -> float | list[float] | dict[str, float]:
     return found[0] if len(found) == 1 else list(found)
 
 
+def parse_sigmas(text: str) -> list[float | list[float] | dict[str, float]]:
+    """Read several sigmas: ``0.1,0.2,0.4``, or each as ``parse_sigma`` reads it, separated by semicolons."""
+    if ";" not in text and "=" not in text:
+        return list(_split_numbers(text, ",", "0.1,0.2,0.4"))
+    return [parse_sigma(one.strip()) for one in text.split(";") if one.strip()]
+
+
 def parse_minutes(text: str) -> float:
     """Read ``90s``, ``10m`` or ``1h`` as minutes; a number alone is minutes."""
     units = {"s": 1 / 60, "m": 1.0, "h": 60.0}

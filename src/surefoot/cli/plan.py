@@ -14,8 +14,8 @@ from surefoot.cli.options import (
     add_common,
     add_confidence,
     agent_of,
-    numbers_type,
     parse_requirement,
+    parse_sigmas,
     print_json,
     progress_bar,
     say,
@@ -85,9 +85,10 @@ def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
     add_agent(parser)
     section(parser, AGENT).add_argument(
         "--sigmas",
-        type=numbers_type("0.1,0.2,0.4"),
+        type=parse_sigmas,
         metavar="LIST",
-        help="standard deviations of the noise to compare, as 0.1,0.2,0.4 (default: those with a pretrained agent)",
+        help="standard deviations of the noise to compare, as 0.1,0.2,0.4; with one per feature or part separated by "
+        'semicolons, as "camera=0.1,arm=0.2; camera=0.2,arm=0.4" (default: those with a pretrained agent)',
     )
     statistics = section(parser, STATISTICS)
     statistics.add_argument(

@@ -31,7 +31,7 @@ from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.provenance import versions
 from surefoot.report.sentences import IDLE_SHARE
 from surefoot.runs.finish import finish_run
-from surefoot.runs.folder import RunFolder, configuration_name
+from surefoot.runs.folder import RunFolder, configuration_name, noise_name
 from surefoot.runs.read import ATTACK_SCHEMA
 from surefoot.runs.shares import Share, run_share
 from surefoot.runs.taped_episode import record_replay
@@ -99,9 +99,7 @@ class AttackGrid:
     def name(self) -> str:
         """The name of the run's folder: all that usually differs between attacks."""
         base = self.base
-        agent = f"{base.policy.name}-sigma{base.noise.sigma:g}"
-        if base.noise.action_sigma > 0:
-            agent += f"-action-sigma{base.noise.action_sigma:g}"
+        agent = f"{base.policy.name}-sigma{noise_name(base.noise)}"
         if "actions" in base.channels:
             agent += f"-on-{'-'.join(base.channels)}"
         return safe_name(f"attack-{self.method}-{agent}-seed{base.seed}-n{base.n_episodes}")
@@ -272,7 +270,7 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         "method": grid.method,
         # An undefended agent has no noise to average over.
         "noise_samples": grid.noise_samples if setup["sigma"] > 0 else None,
-        **{key: setup[key] for key in ("action_sigma",) if key in setup},
+        **{key: setup[key] for key in ("action_sigma", "sigma_per_feature") if key in setup},
         **({"channels": list(grid.base.channels)} if "actions" in grid.base.channels else {}),
         "seed": grid.base.seed,
         "n_episodes": grid.base.n_episodes,

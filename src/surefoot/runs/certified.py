@@ -16,7 +16,7 @@ from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.provenance import sha256, versions
 from surefoot.report.certificate_text import headline_index
 from surefoot.runs.finish import finish_run
-from surefoot.runs.folder import RunFolder
+from surefoot.runs.folder import RunFolder, noise_name
 from surefoot.runs.sequential import run_until, sequential_setup, stream_blocks
 from surefoot.runs.taped_episode import attacked_plan, record_replay
 
@@ -34,7 +34,7 @@ def run_name(plan: Plan) -> str:
     agent = plan.policy.name
     if task not in agent:
         agent = f"{task}-{agent}"
-    name = f"{agent}{suffix}-sigma{_noise_name(plan)}"
+    name = f"{agent}{suffix}-sigma{noise_name(plan.noise)}"
     if plan.seed != own_seed(plan):
         name += f"-seed{plan.seed}"
     name += f"-n{plan.n_episodes}"
@@ -48,19 +48,6 @@ def run_name(plan: Plan) -> str:
     if len(name) > LONGEST_RUN_NAME:
         return f"{safe_name(name[:LONGEST_RUN_NAME])}-{_hash_briefly(name)}"
     return safe_name(name)
-
-
-def _noise_name(plan: Plan) -> str:
-    features = plan.noise.features
-    on_actions = ""
-    if plan.noise.action_sigma > 0:
-        on_actions = f"-action-sigma{plan.noise.action_sigma:g}"
-    if features is None:
-        return f"{plan.noise.sigma:g}{on_actions}"
-    shown = "_".join(f"{sigma:g}" for sigma in features[:8])
-    if len(features) > 8:
-        shown += f"_{_hash_briefly(repr(features))}"
-    return f"{shown}{on_actions}"
 
 
 def _hash_briefly(text: str) -> str:

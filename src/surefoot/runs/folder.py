@@ -16,7 +16,9 @@ from filelock import FileLock, Timeout
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import PARTIAL, delete_partial_files, read_json, write_json
+from surefoot.noise import Noise
 from surefoot.play.independence import check_independence
+from surefoot.provenance import sha256
 
 if TYPE_CHECKING:
     from surefoot.play.plan import Plan
@@ -183,6 +185,18 @@ def kept_episodes(folder: Path) -> int:
             # The last block of a run may be shorter than the others.
             total += min(size, planned - int(block.stem) * size)
     return total
+
+
+def noise_name(noise: Noise) -> str:
+    """Return what the name of a directory says of the noise: every sigma, a hash in place of many."""
+    shown = f"{noise.sigma:g}"
+    if noise.features is not None:
+        shown = "_".join(f"{sigma:g}" for sigma in noise.features[:8])
+        if len(noise.features) > 8:
+            shown += f"_{sha256(repr(noise.features).encode())[:12]}"
+    if noise.action_sigma > 0:
+        shown += f"-action-sigma{noise.action_sigma:g}"
+    return shown
 
 
 def configuration_name(budget: float, lambda_: float | None) -> str:

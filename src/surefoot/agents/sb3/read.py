@@ -49,7 +49,8 @@ def read_agent(path: Path, *, allow_pickle: bool, spaces: Spaces | None, vecnorm
     published = read_published(path)
     policy = read_zip(published.model, allow_pickle=allow_pickle)
     policy = replace(policy, name=published.name)
-    statistics = statistics_of(vecnormalize, published.model, published.statistics)
+    shape = policy.spaces.stacked_shape
+    statistics = statistics_of(vecnormalize, published.model, published.statistics, shape=shape)
     if statistics is None and vecnormalize is None and published.normalizes is None:
         _refuse_lost_statistics(published.model)
     if statistics is not None:
@@ -74,13 +75,16 @@ def _episode_length(published: Published) -> int:
     return length
 
 
-def statistics_of(vecnormalize: object, model: Path | None, found: Path | None = None) -> Statistics | None:
+def statistics_of(
+    vecnormalize: object, model: Path | None, found: Path | None = None, *, shape: tuple[int, ...] | None = None
+) -> Statistics | None:
     """Return the statistics that were given, or those that belong to a model file without doubt.
 
     Args:
         vecnormalize: See ``as_policy``.
         model: The model's file, if it has one.
         found: The file of statistics that lies where its author's tools put it.
+        shape: What the model was made for: other files near it, of other observations, are not its own.
     """
     if isinstance(vecnormalize, Statistics):
         return vecnormalize
@@ -95,7 +99,7 @@ def statistics_of(vecnormalize: object, model: Path | None, found: Path | None =
     if model is None:
         return None
     for near in statistics_near(model):
-        if _may_normalize(near):
+        if _may_normalize(near, shape):
             raise InputError(
                 f"{near} is near {model.name} and may hold the statistics its observations were normalized with; give "
                 f"vecnormalize={str(near)!r}, or vecnormalize={NONE!r} if the agent was trained without them"
@@ -117,12 +121,16 @@ def _refuse_lost_statistics(model: Path) -> None:
     )
 
 
-def _may_normalize(path: Path) -> bool:
-    """Return whether a file may hold statistics of observations: all but those that say themselves that they do not."""
+def _may_normalize(path: Path, shape: tuple[int, ...] | None) -> bool:
+    """Return whether a file may hold statistics of such observations: all but those that say that they do not."""
     try:
-        return read_statistics(path) is not None
+        statistics = read_statistics(path)
     except InputError:
+        # What it holds is unknown.
         return True
+    if statistics is None:
+        return False
+    return shape is None or statistics.fits(shape)
 
 
 def read_zip(path: str | Path, *, allow_pickle: bool = False) -> Policy:
