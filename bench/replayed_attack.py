@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from study.attack_cells import agent_of
@@ -38,7 +39,7 @@ class Timed:
     def __init__(self, attack: Attacker, steps: int) -> None:
         self.attack, self.left, self.warm, self.seconds = attack, steps + steps // 10, steps, 0.0
 
-    def propose(self, view: View) -> Tensor:
+    def propose(self, view: View) -> Tensor | NDArray[Any]:
         """Propose what the attack proposes."""
         if self.left == 0:
             raise EnoughError

@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "ActuatorNoise": "surefoot.play.envs.actuator.ActuatorNoise",
     "AttackCurve": "surefoot.api.attack.AttackCurve",
+    "Attacker": "surefoot.play.channel.Attacker",
     "Bounds": "surefoot.proof.certificate.Bounds",
     "Certificate": "surefoot.proof.certificate.Certificate",
     "CertifiedEvalCallback": "surefoot.train.certified_eval.CertifiedEvalCallback",
@@ -38,6 +39,7 @@ _PUBLIC = {
     "Spaces": "surefoot.agents.policies.Spaces",
     "Task": "surefoot.play.task.Task",
     "TunedRuns": "surefoot.api.plan.TunedRuns",
+    "View": "surefoot.play.channel.View",
     "as_policy": "surefoot.agents.resolve.as_policy",
     "attack": "surefoot.api.attack.attack",
     "certify": "surefoot.proof.query.certify",
@@ -73,6 +75,8 @@ if TYPE_CHECKING:
     from surefoot.api.returns import CertifiedRun as CertifiedRun
     from surefoot.episodes import Episodes as Episodes
     from surefoot.errors import InputError as InputError
+    from surefoot.play.channel import Attacker as Attacker
+    from surefoot.play.channel import View as View
     from surefoot.play.environments import make_task as make_task
     from surefoot.play.envs.actuator import ActuatorNoise as ActuatorNoise
     from surefoot.play.envs.noisy import NoisyObservation as NoisyObservation

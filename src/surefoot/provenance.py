@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import platform
 import sys
 from contextlib import suppress
@@ -40,6 +41,14 @@ def source_hash() -> str:
         chunks.append(str(path.relative_to(root)).encode())
         chunks.append(path.read_bytes())
     return sha256(*chunks)
+
+
+def text_hash(code: type) -> str | None:
+    """Return the SHA-256 of the text of a class; None where it has none, such as in an interactive session."""
+    try:
+        return sha256(inspect.getsource(code).encode())
+    except (OSError, TypeError):
+        return None
 
 
 def sha256(*chunks: bytes) -> str:

@@ -17,10 +17,11 @@ from surefoot.api.certify import check_shareable
 from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
 from surefoot.attacks.learned import LearnedAttacker, can_be_learned, load_attacker
 from surefoot.attacks.learning import AttackerTraining, LearningProgress, train_attacker
-from surefoot.attacks.registry import METHODS, default_method
+from surefoot.attacks.registry import default_method, named_attack
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, untrusted, write_json
+from surefoot.play.channel import Attacker
 from surefoot.play.plan import attacked_channels
 from surefoot.play.rollout import play
 from surefoot.play.task import Task
@@ -122,7 +123,7 @@ def attack(
     sigma: Sigma = 0.0,
     action_sigma: float = 0.0,
     channel: str | None = None,
-    method: str | None = None,
+    method: str | Attacker | None = None,
     lambdas: Sequence[float] | Literal["paper"] | None = None,
     noise_samples: int = 128,
     minutes: float = 5.0,
@@ -156,7 +157,7 @@ def attack(
             (trained on this agent first, for vectors), or "strongest" (all of them on selection episodes, the lowest at
             each budget on fresh ones); by default "paper" where the agent has what it needs, else "adaptive". On
             actions "paper" goes down the gradient of the agent's critic, and "adaptive" pushes where differences of the
-            mean return say that it harms most.
+            mean return say that it harms most. Or an attack of your own, a ``surefoot.Attacker``.
         lambdas: Value gaps below which Algorithm 1 saves its budget, weights of the norm in Algorithm 2, or, of the
             adaptive attack on continuous actions, the shares of the steps, at the end of an episode, that get no
             budget; "paper" for the paper's. By default 0 and quantiles of the agent's own value gaps, the paper's
@@ -221,7 +222,7 @@ def attack_grid(
     sigma: Sigma,
     action_sigma: float = 0.0,
     channel: str | None = None,
-    method: str | None,
+    method: str | Attacker | None,
     lambdas: Sequence[float] | Literal["paper"] | None,
     noise_samples: int,
     n_episodes: int,
@@ -241,6 +242,7 @@ def attack_grid(
         method = method or "learned"
     if isinstance(attacker, str | Path):
         attacker = load_attacker(attacker)
+    name, own = named_attack(method)
     base = plan_run(
         task,
         agent,
@@ -252,10 +254,10 @@ def attack_grid(
         workers=workers,
     )
     base = replace(base, channels=attacked_channels(base.noise, channel))
-    if method is None:
-        method = default_method(task, base.policy)
+    if name is None:
+        name = default_method(task, base.policy)
     # The default lambdas are quantiles of the agent's own value gaps, so they need the grid without lambdas first.
-    grid = AttackGrid(base=base, budgets=tuple(budgets), method=method, noise_samples=noise_samples)
+    grid = AttackGrid(base=base, budgets=tuple(budgets), method=name, own=own, noise_samples=noise_samples)
     if lambdas is None:
         lambdas = grid.default_lambdas()
     elif lambdas == "paper":
@@ -280,7 +282,7 @@ def prepare_attacker(
         workers: As ``attack`` takes them.
         progress: Called while an attacker learns.
     """
-    method = METHODS[grid.method]
+    method = grid.kind
     if method.is_learned:
         return _with_attacker(grid, minutes, folder, progress)
     if not method.is_battery:
@@ -382,7 +384,7 @@ def attack_share(
 ) -> tuple[Path, int]:
     """Run a share of the blocks of every configuration; return its directory and how many episodes it has."""
     check_shareable(grid.base)
-    method = METHODS[grid.method]
+    method = grid.kind
     if method.is_battery or (method.is_learned and grid.attacker is None):
         raise InputError(
             "shares of one run need one attacker: train it without blocks=, then give attacker= to each share"

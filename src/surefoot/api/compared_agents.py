@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot.agents.files import load_card
 from surefoot.agents.policies import Sigma
 from surefoot.api.setup import RUNS, as_processes, as_task, find_device, keep_on_interrupt, resolve_agent
+from surefoot.attacks.registry import named_attack
 from surefoot.errors import InputError
 from surefoot.files import safe_name
 from surefoot.noise import Noise
@@ -64,7 +65,8 @@ def compare_agents(a: object, b: object, question: Question, options: AgentOptio
         if not question.budgets:
             raise InputError("attack= needs budgets=: the attack on B is for its bound under attack")
         # Within the smallest budget, the attack is one of the attacks with each of the others too.
-        grid = AttackGrid(base=plans["B"], budgets=question.budgets[:1], method=options.attack)
+        name, own = named_attack(options.attack)
+        grid = AttackGrid(base=plans["B"], budgets=question.budgets[:1], method=str(name), own=own)
         plans["B-attacked"] = grid.plan(question.budgets[0], None)
     # What cannot be compared is refused before anything is run or written.
     Comparer(question, made_up(plans["A"]), made_up(plans["B"]), anytime=options.anytime)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from surefoot.attacks.adaptive_pgd import climb
@@ -34,7 +35,7 @@ class EachChannel:
     observations: Attacker
     actions: Attacker
 
-    def propose(self, view: View) -> Tensor:
+    def propose(self, view: View) -> Tensor | NDArray[Any]:
         """Ask the attacker of the channel that the view is about."""
         if view.chosen is not None:
             return self.actions.propose(view)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import cast
 
+from surefoot.agents.imported import named_object
 from surefoot.agents.policies import Policy
 from surefoot.attacks.actions import CriticDescent, EachChannel, Push, opposite_push
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
@@ -199,3 +201,18 @@ def default_method(task: Task, policy: Policy) -> str:
     except InputError:
         return "adaptive"
     return "paper"
+
+
+def named_attack(method: object) -> tuple[str | None, Attacker | None]:
+    """Return the name of an attack and, where it is the user's own, the attack; ``module:name`` is one of these."""
+    own = named_object(method) if isinstance(method, str) else method
+    if own is None:
+        return (method if isinstance(method, str) else None), None
+    name = type(own).__name__
+    if not (callable(getattr(own, "propose", None)) and callable(getattr(own, "describe", None))):
+        raise InputError(
+            f"an attack of your own must be a subclass of surefoot.Attacker with a method propose(view), got {name}"
+        )
+    if name in METHODS:
+        raise InputError(f"{name} is the name of an attack of Surefoot; give the class of your own another name")
+    return name, cast("Attacker", own)

@@ -87,8 +87,8 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     method = model.add_argument(
         "--method",
         metavar="NAME",
-        help=f"{', '.join(NAMES)}; all but paper work without gradients (default: paper where the agent allows it, "
-        "else adaptive)",
+        help=f"{', '.join(NAMES)}, or module:name of one of your own; all but paper work without gradients (default: "
+        "paper where the agent allows it, else adaptive)",
     )
     offer_names(method, NAMES)
     model.add_argument(

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from surefoot.agents.policies import Policy
@@ -22,6 +24,7 @@ from surefoot.compute import expand_rows, row_norms
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.streams import Stream
+from surefoot.provenance import text_hash
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,6 +33,15 @@ class View:
 
     Tensors are copies of its own. The policy is not, and Python code is no security boundary: an attacker that reaches
     into the simulator cheats, and its results mean nothing.
+
+    >>> import surefoot
+    >>> class Watch(surefoot.Attacker):
+    ...     def propose(self, view):
+    ...         assert view.observation.shape == view.noise.shape
+    ...         assert (view.budget_left >= 0).all()
+    ...         return 0 * view.observation
+    >>> surefoot.attack("cartpole-1", "cartpole-1-s0", method=Watch(), budgets=[1], n_episodes=20).lowest
+    array([200.])
 
     Attributes:
         episode: Which episode each row is, for attackers that keep notes.
@@ -70,15 +82,32 @@ class View:
 
 
 class Attacker(Protocol):
-    """Anything that proposes perturbations, one row each; the channel keeps the budget, not the attacker."""
+    """Anything that proposes perturbations, one row each; the channel keeps the budget, not the attacker.
 
-    def propose(self, view: View) -> Tensor:
-        """Return the perturbations it would like, shaped like ``view.target``."""
+    The base class of an attack of one's own, which needs ``propose`` alone:
+
+    >>> import numpy as np, surefoot
+    >>> class PushRight(surefoot.Attacker):
+    ...     def propose(self, view):
+    ...         return 0.1 * np.ones_like(view.target)
+    >>> episodes = surefoot.rollout(
+    ...     "cartpole-1", "cartpole-1-s0", sigma=0, attacker=PushRight(), budget=1, n_episodes=20
+    ... )
+    >>> bool(episodes.budget_used.max() <= 1)
+    True
+    """
+
+    def propose(self, view: View) -> Tensor | NDArray[Any]:
+        """Return the perturbations it would like, shaped like ``view.target``: what exceeds the budget is clipped."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Return its name and settings as JSON data, for the record."""
-        ...
+        """Return its name and settings as JSON data, for the record; by default its class, with a hash of its text."""
+        settings = {}
+        for name, value in sorted(vars(self).items()):
+            if isinstance(value, str | int | float | bool):
+                settings[name] = value
+        return {"name": type(self).__name__, **settings, "code_sha256": text_hash(type(self))}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -314,6 +343,8 @@ class Ledger:
         # Copies, which it may scribble on: what it does to them reaches neither agent nor environment.
         shown: dict[str, Any] = {name: value.clone() for name, value in vars(view).items() if isinstance(value, Tensor)}
         proposal = self.attacker.propose(replace(view, **shown))
+        if isinstance(proposal, np.ndarray):
+            proposal = torch.as_tensor(proposal, device=view.target.device)
         if not isinstance(proposal, Tensor) or proposal.shape != view.target.shape:
             expected = tuple(view.target.shape)
             got = tuple(getattr(proposal, "shape", ())) or type(proposal).__name__

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from surefoot.attacks.actions import Push, find_push
 from surefoot.attacks.learned import LearnedAttacker
-from surefoot.attacks.registry import METHODS, Configuration
+from surefoot.attacks.registry import METHODS, Configuration, Method
 from surefoot.attacks.value_gaps import default_lambdas
 from surefoot.attacks.victim import Smoothing, smoothing_of
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError, did_you_mean
 from surefoot.files import safe_name
-from surefoot.play.channel import unit_of_budget
+from surefoot.play.channel import Attacker, unit_of_budget
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import Progress
 from surefoot.play.streams import Purpose
@@ -59,6 +59,7 @@ class AttackGrid:
         lambdas: Value gaps lambda_q of Algorithm 1, weights lambda of Algorithm 2, or, of the adaptive attack on
             continuous actions, shares of the steps that get no budget, where the method has one.
         method: Name of the attack.
+        own: The attack itself, where it is none of ours.
         noise_samples: Noise samples that attacks on a smoothed agent average over.
         attacker: The learned attacker; None until it is trained or read.
         trials: Of the method "strongest": what was tried on selection episodes, to choose the lowest at each budget.
@@ -69,31 +70,43 @@ class AttackGrid:
     budgets: Sequence[float]
     lambdas: Sequence[float] = (0.0,)
     method: str = "paper"
+    own: Attacker | None = None
     noise_samples: int = 128
     attacker: LearnedAttacker | None = None
     trials: tuple[Trial, ...] = ()
     push: Push | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
+        if self.own is None and self.method not in METHODS:
             meant = did_you_mean(self.method, METHODS)
-            raise InputError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}{meant}")
+            raise InputError(
+                f"method must be one of {', '.join(METHODS)}, or module:name of one of your own, got {self.method!r}"
+                f"{meant}"
+            )
         if not self.budgets or not all(np.isfinite(budget) and budget >= 0 for budget in self.budgets):
             raise InputError(f"budgets must be finite numbers >= 0, at least one, got {list(self.budgets)}")
-        if METHODS[self.method].has_lambda and not self.lambdas:
+        method = self.kind
+        if method.has_lambda and not self.lambdas:
             raise InputError(f"the method {self.method} needs at least one lambda")
-        METHODS[self.method].check(self.base.task, self.base.policy)
-        if METHODS[self.method].needs_learning and (self.base.noise.action_sigma or "actions" in self.base.channels):
+        method.check(self.base.task, self.base.policy)
+        if method.needs_learning and (self.base.noise.action_sigma or "actions" in self.base.channels):
             raise InputError(
                 f"the method {self.method} is learned for observations alone, where actions have no noise; use "
                 "method='adaptive'"
             )
-        method = METHODS[self.method]
         if (method.is_learned and self.attacker is None) or (method.is_battery and not self.trials):
             return
         # A configuration that cannot be run is rejected before the first episode of the others.
         for budget, lambda_ in self.configurations():
             self.plan(budget, lambda_)
+
+    @property
+    def kind(self) -> Method:
+        """What the method needs, and how its attackers are built; one of the user's own is built already."""
+        own = self.own
+        if own is None:
+            return METHODS[self.method]
+        return Method(build=lambda _: own)
 
     @property
     def name(self) -> str:
@@ -107,14 +120,14 @@ class AttackGrid:
     @property
     def columns(self) -> list[float | None]:
         """The lambdas; a method without any has one column."""
-        return list(self.lambdas) if METHODS[self.method].has_lambda else [None]
+        return list(self.lambdas) if self.kind.has_lambda else [None]
 
     def default_lambdas(self) -> tuple[float, ...]:
         """Return 0 and quantiles of the agent's own value gaps; the attack's or the paper's for continuous actions.
 
         For an attack without a lambda just 0.
         """
-        method = METHODS[self.method]
+        method = self.kind
         if not method.has_lambda:
             return (0.0,)
         if self.base.task.spaces.n_actions is None:
@@ -142,10 +155,10 @@ class AttackGrid:
 
     def plan(self, budget: float, lambda_: float | None) -> Plan:
         """Return the run of one configuration."""
-        method = self.method
-        if METHODS[method].is_battery and self.trials:
+        method = self.kind
+        if method.is_battery and self.trials:
             best = self.strongest_at(budget)
-            method = best.method
+            method = METHODS[best.method]
             lambda_ = best.lambda_
         chosen = Configuration(
             task=self.base.task,
@@ -158,7 +171,7 @@ class AttackGrid:
             lambda_q=lambda_ or 0.0,
             attacker=self.attacker,
         )
-        attacker = METHODS[method].attacker(chosen)
+        attacker = method.attacker(chosen)
         return replace(self.twin, attacker=attacker, budget=budget)
 
     def strongest_at(self, budget: float) -> Trial:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from surefoot.agents.policies import Sigma
 from surefoot.agents.resolve import as_policy
+from surefoot.attacks.registry import named_attack
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
@@ -64,8 +65,8 @@ def rollout(
             ``RAY_ADDRESS`` or of this machine, instead of in ``workers`` processes; the results are the same.
         n_envs: Environments that run in parallel; the task's own number by default.
         attacker: What perturbs observations or actions: the name of an attack, "adaptive" for one, as
-            ``surefoot.attack`` has them (with its defaults, and lambda 0), or an object with ``propose(view)`` and
-            ``describe()``. Its episodes share no random numbers with those of a certificate.
+            ``surefoot.attack`` has them (with its defaults, and lambda 0), or one of your own, a
+            ``surefoot.Attacker``. Its episodes share no random numbers with those of a certificate.
         budget: The attacker's l2 budget per episode.
         channel: What it perturbs, "observations", "actions" or "both"; by default what has noise, else observations.
         per_step: Whether to keep the rewards of each step, for ``surefoot.certify_per_step``.
@@ -94,7 +95,8 @@ def rollout(
     if attacker is not None:
         plan = replace(plan, channels=attacked_channels(plan.noise, channel))
     if isinstance(attacker, str):
-        plan = AttackGrid(base=plan, budgets=(budget,), method=attacker).plan(budget, 0.0)
+        name, own = named_attack(attacker)
+        plan = AttackGrid(base=plan, budgets=(budget,), method=str(name), own=own).plan(budget, 0.0)
     elif attacker is not None:
         plan = replace(plan, attacker=attacker, budget=budget)
     if backend not in ("processes", "ray"):
