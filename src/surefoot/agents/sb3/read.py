@@ -1,8 +1,7 @@
 """Stable-Baselines3 models as policies; a model file is read as data, without unpickling anything in it.
 
-A model ``.zip`` holds ``policy.pth`` (tensors, read with ``weights_only=True``) and ``data`` (JSON). Next to
-every pickled field of ``data`` SB3 prints its first-level attributes; a model that they do not describe completely is
-rejected, and so is one whose pickles, read as data too, say anything else.
+A model ``.zip`` holds ``policy.pth`` (tensors, read with ``weights_only=True``) and ``data`` (JSON with pickles of
+spaces and of the policy's settings, which are read as data); a model that they do not describe completely is rejected.
 """
 
 from __future__ import annotations
@@ -18,13 +17,12 @@ import gymnasium
 from surefoot.agents.clock import with_clock
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.sb3.pickled import check_pickled
+from surefoot.agents.sb3.pickled import facts_of_file
 from surefoot.agents.sb3.predictor import wrap_model
 from surefoot.agents.sb3.published import Published, read_published, statistics_near
 from surefoot.agents.sb3.rebuild import rebuild_policy
 from surefoot.agents.sb3.settings import (
     UnreadableError,
-    facts_of_file,
     facts_of_model,
     read_settings,
     read_tensors,
@@ -151,7 +149,7 @@ def read_zip(path: str | Path, *, allow_pickle: bool = False) -> Policy:
         weights = read_tensors(path)
         with untrusted(path, "SB3 model file"):
             try:
-                policy = rebuild_policy(check_pickled(data, facts_of_file(data)), weights)
+                policy = rebuild_policy(facts_of_file(data), weights)
             except UnreadableError as reason:
                 raise NotAllowedError(f"{path} cannot be read without unpickling: {reason}; {TRUST}") from reason
     return replace(policy, name=path.stem)

@@ -84,7 +84,6 @@ KNOWN_SETTINGS = frozenset(
         *("lstm_hidden_size", "n_lstm_layers", "shared_lstm", "enable_critic_lstm", "lstm_kwargs"),
         # Models of before SB3 1.0 have it.
         "device",
-        *(":type:", ":serialized:"),
     )
 )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,11 +37,6 @@ SPACES = {
     for module, kind in KINDS_OF_SPACES.items()
 }
 
-# Letters of a printed space: what is searched for in it may be tried at each of them.
-MOST_PRINTED = 20_000
-# Numbers of an observation or an action.
-MOST_NUMBERS = 2**24
-
 SpaceLimits = tuple[NDArray[np.float32], NDArray[np.float32]]
 PartSizes = tuple[tuple[str, int], ...]
 
@@ -69,7 +63,7 @@ class Facts:
     ``shape``     shape of its observations, stacked if it was trained on stacks
     ``n_actions`` number of discrete actions, or None for continuous ones
     ``width``     number of outputs of its actor
-    ``limits``    low and high of continuous actions; None when discrete, or when printed too coarsely
+    ``limits``    low and high of continuous actions; None when discrete
     ``settings``  the policy_kwargs, classes as the strings Python prints for them
     ``pixels``    whether observations are bytes, which SB3 divides by 255
     ``state_noise``  whether it explored with noise that depends on the state (use_sde)
@@ -164,51 +158,6 @@ def _is_plain(value: Any) -> bool:
     return value.is_contiguous()
 
 
-def facts_of_file(data: Mapping[str, Any]) -> Facts:
-    """Return what the attributes printed next to the pickled fields say."""
-    module = str(_printed_entry(data, "policy_class").get("__module__"))
-    observations = _printed_entry(data, "observation_space")
-    actions = _printed_entry(data, "action_space")
-    kind = _printed_kind(observations)
-    dtype = observations.get("dtype")
-    shape: tuple[int, ...]
-    parts = None
-    if kind == "Dict":
-        parts = _printed_parts(str(observations.get("spaces")))
-        shape = (sum(size for _, size in parts),)
-    elif kind == "Discrete":
-        shape = (_printed_count(observations),)
-    elif kind != "Box":
-        raise InputError(f"the model's observations are {observations.get(':type:')}, expected a Box or a Dict")
-    elif dtype not in ("uint8", "float32", "float64"):
-        raise UnreadableError(f"its observations are {dtype} (an image?), expected floats")
-    else:
-        shape = _printed_shape(observations)
-    return Facts(
-        module=module,
-        shape=shape,
-        settings=_printed_entry(data, "policy_kwargs"),
-        pixels=dtype == "uint8",
-        state_noise=data.get("use_sde") is True,
-        parts=parts,
-        **_printed_actions(actions),
-    )
-
-
-def _printed_actions(space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ``Facts`` says of actions."""
-    kind = _printed_kind(space)
-    if kind == "Discrete":
-        n_actions = _printed_count(space)
-        return {"n_actions": n_actions, "width": n_actions, "limits": None}
-    if kind in ("MultiDiscrete", "MultiBinary"):
-        return _printed_factors(space, binary=kind == "MultiBinary")
-    if kind != "Box" or len(_printed_shape(space)) != 1:
-        raise InputError(f"the model's actions are {space.get(':type:')}, expected Discrete or a one-dimensional Box")
-    (width,) = _printed_shape(space)
-    return {"n_actions": None, "width": width, "limits": printed_limits(space, width)}
-
-
 def facts_of_model(model: Any) -> Facts:
     """Return what the attributes of a live model say."""
     observations = model.observation_space
@@ -242,7 +191,7 @@ def _live_actions(space: spaces.Space[Any]) -> dict[str, Any]:
         return {"n_actions": int(space.n), "width": int(space.n), "limits": None}
     factors = action_factors(space)
     if factors is not None:
-        return _facts_of_factors(factors, binary=isinstance(space, MultiBinary))
+        return facts_of_action_parts(factors, binary=isinstance(space, MultiBinary))
     if not isinstance(space, Box) or len(space.shape) != 1:
         raise UnreadableError("its actions are neither Discrete from 0 nor a one-dimensional Box")
     limits = (space.low.astype(np.float32), space.high.astype(np.float32))
@@ -258,107 +207,10 @@ def action_factors(actions: spaces.Space[Any]) -> tuple[int, ...] | None:
     return None
 
 
-def _facts_of_factors(counts: Sequence[int], *, binary: bool) -> dict[str, Any]:
+def facts_of_action_parts(counts: Sequence[int], *, binary: bool) -> dict[str, Any]:
     """Return what ``Facts`` says of actions in parts; a binary part has one output, others one for each value."""
     width = len(counts) if binary else sum(counts)
     return {"n_actions": prod(counts), "width": width, "limits": None, "factors": tuple(counts), "binary": binary}
-
-
-def _printed_factors(space: Mapping[str, Any], *, binary: bool) -> dict[str, Any]:
-    if binary:
-        return _facts_of_factors([2] * prod(_printed_shape(space)), binary=True)
-    counts = list(map(int, re.findall(r"\d+", str(space.get("nvec")))))
-    starts = re.findall(r"\d+", str(space.get("start", "0")))
-    complete = bool(counts) and min(counts) >= 1 and len(counts) == prod(_printed_shape(space))
-    if not complete or any(map(int, starts)):
-        raise UnreadableError("it does not print how many values each part of its actions has, from 0")
-    return _facts_of_factors(counts, binary=False)
-
-
-def _printed_parts(text: str) -> PartSizes:
-    """Return names and sizes of the parts of a dictionary of vectors, as Gymnasium prints it."""
-    if len(text) > MOST_PRINTED:
-        raise UnreadableError(f"it prints its observations in {len(text):,} letters, expected at most {MOST_PRINTED:,}")
-    parts = []
-    for name, kind, inside in re.findall(r"'([^']*)': (\w+)\((.*?)\)(?=, '|\}$)", text, flags=re.DOTALL):
-        size = _printed_size(kind, inside)
-        if size is not None:
-            parts.append((name, size))
-    # As many as there are names: nothing was overlooked, and nothing is other than a vector.
-    if not parts or len(parts) != len(re.findall(r"'[^']*': ", text)):
-        raise UnreadableError(f"the parts of its observations are not all vectors: {text[:80]}")
-    return tuple(parts)
-
-
-def _printed_size(kind: str, inside: str) -> int | None:
-    """Return how many numbers a part has in the vector; None for what is not one, such as a picture."""
-    if kind == "Box":
-        shape = re.search(r"\((\d+(?:, \d+)*),?\), (?:float32|float64)$", inside)
-        if shape is None:
-            return None
-        return prod(map(int, shape[1].split(", ")))
-    if kind in ("Discrete", "MultiBinary") and inside.isdecimal():
-        return int(inside)
-    counts = re.fullmatch(r"\[([\d ]+)\]", inside)
-    if kind != "MultiDiscrete" or counts is None:
-        return None
-    return sum(map(int, counts[1].split()))
-
-
-def printed_limits(space: Mapping[str, Any], width: int) -> SpaceLimits | None:
-    """Return low and high of a Box as numpy printed them, or None unless every digit is there."""
-    single = space.get("dtype") == "float32"
-    low = _printed_array(space.get("low"), single)
-    high = _printed_array(space.get("high"), single)
-    if low is None or high is None or low.shape != (width,) or high.shape != (width,):
-        return None
-    return low, high
-
-
-def _printed_array(text: Any, single: bool) -> NDArray[np.float32] | None:
-    tokens = str(text).replace("[", " ").replace("]", " ").split()
-    for token in tokens:
-        # numpy prints the shortest digits that identify a number, cut after 8 decimals: fewer than
-        # 8 are all there are, and 8 in the exponent form are all a float32 has.
-        decimals = token.partition("e")[0].partition(".")[2]
-        if len(decimals) >= 8 and not (single and "e" in token):
-            return None
-    try:
-        return np.array(list(map(float, tokens)), dtype=np.float32)
-    except ValueError:
-        # "..." stands for what numpy left out.
-        return None
-
-
-def _printed_count(space: Mapping[str, Any]) -> int:
-    try:
-        n_actions = int(space["n"])
-        start = int(space.get("start", 0))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UnreadableError("it does not print the number of its actions") from error
-    if n_actions < 1 or start != 0:
-        raise UnreadableError(f"its {n_actions} actions start at {start}, expected 0")
-    return n_actions
-
-
-def _printed_shape(space: Mapping[str, Any]) -> tuple[int, ...]:
-    sides = space.get("_shape", space.get("shape"))
-    if not isinstance(sides, list) or not all(isinstance(side, int) and side > 0 for side in sides):
-        raise UnreadableError("it does not print the shape of its observations or actions")
-    if prod(sides) > MOST_NUMBERS:
-        raise UnreadableError(f"its observations or actions have more than {MOST_NUMBERS:,} numbers")
-    return tuple(sides)
-
-
-def _printed_kind(space: Mapping[str, Any]) -> str | None:
-    return SPACES.get(str(space.get(":type:")))
-
-
-def _printed_entry(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    entry = data.get(name)
-    if not isinstance(entry, dict):
-        raise UnreadableError(f"it does not print its {name}")
-    return entry
 
 
 def _read_member(path: Path, name: str, most: int) -> bytes:

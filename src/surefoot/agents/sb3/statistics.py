@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.agents.normalization import Statistics
-from surefoot.agents.sb3.inert_pickle import Inert, Reader
+from surefoot.agents.sb3.inert_pickle import Reader, read_array
 from surefoot.errors import InputError
 from surefoot.files import read_bytes
 
 MOST_BYTES = 2**24
 PICKLED_PACKAGES = ("stable_baselines3", "gym", "gymnasium", "numpy")
-FLOAT_TYPES = ("f8", "f4")
 
 
 def read_statistics(path: Path) -> Statistics | None:
@@ -92,29 +91,7 @@ def _read_floats(value: Any) -> NDArray[np.float64]:
     """Return an array of floats, live or as a pickle describes it."""
     if isinstance(value, int | float | np.number | np.ndarray):
         return np.array(value, dtype=np.float64)
-    # A list or tuple of a file may have any number of ends.
-    if not isinstance(value, Inert):
-        raise TypeError(f"an array was expected, got a {type(value).__name__}")
-    kind = value.name.rpartition(".")[2]
-    # Its state is version, shape, dtype, order, bytes.
-    if kind == "_reconstruct":
-        _, shape, dtype, fortran, content = value.state
-    elif kind == "scalar":
-        dtype, content = value.arguments
-        shape = ()
-        fortran = False
-    elif kind == "_frombuffer":
-        content, dtype, shape, order = value.arguments
-        fortran = order == "F"
-    else:
-        raise ValueError(f"an array was expected, got {value.name}")
-    kind = dtype.arguments[0]
-    if not isinstance(kind, str) or kind not in FLOAT_TYPES:
-        found = kind if isinstance(kind, str) else type(kind).__name__
-        raise ValueError(f"floats were expected, got {found:.40}")
-    if dtype.state is not None and dtype.state[1] not in ("<", "="):
-        raise ValueError("floats of this machine were expected, got others")
-    if not isinstance(content, bytes | bytearray):
-        raise TypeError(f"the bytes of an array were expected, got a {type(content).__name__}")
-    flat = np.frombuffer(bytes(content), dtype=f"<{kind}")
-    return np.reshape(flat, tuple(map(int, shape)), order="F" if fortran else "C").astype(np.float64)
+    found = read_array(value)
+    if found.dtype.kind != "f":
+        raise ValueError(f"floats were expected, got {found.dtype}")
+    return found.astype(np.float64)
