@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from surefoot.agents import files as zoo
-from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
+from surefoot.agents.networks import NATURE, cnn_policy
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.write import write_zip
 from surefoot.compute import usable_cores
@@ -35,6 +35,7 @@ from surefoot.play.rollout import play
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
 from surefoot.provenance import versions
+from zoo.training.atari import fresh_arrays, halved
 
 SIGMA = 0.1
 HERE = Path(__file__).resolve().parent

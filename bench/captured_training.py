@@ -14,27 +14,25 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
-from stable_baselines3 import DDPG, DQN
 
 from surefoot.files import write_json
 from surefoot.play.tasks import get_task
 from surefoot.provenance import versions
-from surefoot.train import ddpg, dqn
-from surefoot.train.off_policy import build_model
+from surefoot.train.off_policy import SB3, Algorithms, build_model
 from surefoot.train.presets import find_settings
+from zoo.training.captured import CAPTURED
 
 HERE = Path(__file__).resolve().parent
 SIGMA = 0.2
 
 
-def trained(task: str, steps: int, device: str) -> dict[str, float]:
+def trained(task: str, steps: int, device: str, algorithms: Algorithms) -> dict[str, float]:
     """Time one training run; the first tenth, in which the graph is captured, is left out."""
     settings: Any = find_settings("paper", task)
     settings = replace(settings, total_steps=steps, learning_starts=min(settings.learning_starts, 1_000))
-    model = build_model(get_task(task), SIGMA, settings, 0, device)
+    model = build_model(get_task(task), SIGMA, settings, 0, device, algorithms)
     model.learn(steps // 10)
     before, updates, began = model.num_timesteps, model._n_updates, time.perf_counter()
     model.learn(steps, reset_num_timesteps=False)
@@ -56,9 +54,9 @@ def main() -> None:
     torch.set_num_threads(1)
     result: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "versions": versions()}
     for task in arguments.tasks:
-        captured = trained(task, arguments.steps, "cuda")
-        with patch.object(dqn, "GraphDQN", DQN), patch.object(ddpg, "GraphDDPG", DDPG):
-            plain, cpu = trained(task, arguments.steps, "cuda"), trained(task, arguments.steps, "cpu")
+        captured = trained(task, arguments.steps, "cuda", CAPTURED)
+        plain = trained(task, arguments.steps, "cuda", SB3)
+        cpu = trained(task, arguments.steps, "cpu", SB3)
         gain = round(captured["steps_per_second"] / plain["steps_per_second"], 2)
         result[task] = {"captured": captured, "sb3": plain, "sb3_on_cpu": cpu, "gain": gain}
     print(json.dumps(result, indent=1))

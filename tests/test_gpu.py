@@ -21,8 +21,8 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
-from surefoot.train import ddpg, dqn, off_policy
-from surefoot.train.cuda_graph import GraphDDPG, GraphDQN
+from surefoot.train import off_policy
+from surefoot.train.ddpg import build_ddpg
 from surefoot.train.dqn import build_dqn
 from surefoot.train.off_policy import train_off_policy
 from surefoot.train.settings import DdpgSettings
@@ -46,6 +46,7 @@ from toys import (
 )
 from train.test_train import PIXELS, TINY, KilledError, same_updates, stop_at
 from trainings import run_training
+from zoo.training.captured import CAPTURED, GraphDDPG, GraphDQN
 
 pytestmark = [
     pytest.mark.gpu,
@@ -60,17 +61,15 @@ SETTINGS = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
 # --- learning -------------------------------------------------------------------------------------------------------
 
 
-def learners(monkeypatch, settings=SETTINGS):
-    graph = build_dqn(TASK, 0.2, settings, 1, "cuda")
-    assert isinstance(graph, GraphDQN)
-    monkeypatch.setattr(dqn, "GraphDQN", DQN)
+def learners(settings=SETTINGS):
+    graph = build_dqn(TASK, 0.2, settings, 1, "cuda", GraphDQN)
     plain = build_dqn(TASK, 0.2, settings, 0, "cuda")
     assert type(plain) is DQN
     return graph, plain
 
 
-def test_one_update_is_that_of_sb3(monkeypatch):
-    assert same_updates(*learners(monkeypatch)) < 1e-5
+def test_one_update_is_that_of_sb3():
+    assert same_updates(*learners()) < 1e-5
 
 
 def add(model, count, seed=None):
@@ -86,8 +85,8 @@ def add(model, count, seed=None):
         )
 
 
-def test_the_captured_graph_learns_like_eager_steps(monkeypatch):
-    graph, plain = learners(monkeypatch)
+def test_the_captured_graph_learns_like_eager_steps():
+    graph, plain = learners()
     for model in (graph, plain):
         model.learn(1)
         model.replay_buffer.reset()
@@ -105,13 +104,10 @@ def test_the_captured_graph_learns_like_eager_steps(monkeypatch):
     assert all(torch.equal(mine, its) for mine, its in targets)
 
 
-def pixel_learners(monkeypatch):
+def pixel_learners():
     """Return a captured and a plain learner of pixels with the same weights and a buffer of equal transitions."""
     task = get_task("pong-1r")
-    models = [build_dqn(task, 0.1, PIXELS, 1, "cuda")]
-    assert isinstance(models[0], GraphDQN)
-    monkeypatch.setattr(dqn, "GraphDQN", DQN)
-    models.append(build_dqn(task, 0.1, PIXELS, 0, "cuda"))
+    models = [build_dqn(task, 0.1, PIXELS, 1, "cuda", GraphDQN), build_dqn(task, 0.1, PIXELS, 0, "cuda")]
     seen, following = np.random.default_rng(7).normal(size=(2, 1, 4, 84, 84)).astype(np.float32)
     for model in models:
         model._setup_learn(1, None)
@@ -122,8 +118,8 @@ def pixel_learners(monkeypatch):
     return *models, seen
 
 
-def test_the_captured_learner_of_pixels_learns_and_acts_like_sb3(monkeypatch):
-    graph, plain, seen = pixel_learners(monkeypatch)
+def test_the_captured_learner_of_pixels_learns_and_acts_like_sb3():
+    graph, plain, seen = pixel_learners()
     before = [parameter.detach().clone() for parameter in graph.q_net.parameters()]
     first = graph.outputs(seen)
     for steps in (1, 7):
@@ -140,12 +136,10 @@ def test_the_captured_learner_of_pixels_learns_and_acts_like_sb3(monkeypatch):
     assert abs(graph.outputs(seen) - expected).max() < 1e-3 * abs(expected - first).max()
 
 
-def test_the_captured_ddpg_learns_like_eager_steps(monkeypatch):
+def test_the_captured_ddpg_learns_like_eager_steps():
     task, settings = get_task("mountain-car"), DdpgSettings(total_steps=2_000, learning_rate=0.01, hidden=(16, 16))
-    graph = ddpg.build_ddpg(task, 0.2, settings, 1, "cuda")
-    monkeypatch.setattr(ddpg, "GraphDDPG", DDPG)
-    plain = ddpg.build_ddpg(task, 0.2, settings, 0, "cuda")
-    assert isinstance(graph, GraphDDPG)
+    graph = build_ddpg(task, 0.2, settings, 1, "cuda", GraphDDPG)
+    plain = build_ddpg(task, 0.2, settings, 0, "cuda")
     assert type(plain) is DDPG
     rng = np.random.default_rng(7)
     seen, following = rng.normal(size=(2, 1, 5, 2)).astype(np.float32)
@@ -166,8 +160,8 @@ def test_the_captured_ddpg_learns_like_eager_steps(monkeypatch):
     assert abs(mine - its).max() < 1e-5
 
 
-def test_the_mirror_of_the_buffer_is_exact_even_when_it_wraps(monkeypatch):
-    graph, _ = learners(monkeypatch, dataclasses.replace(SETTINGS, buffer_size=100))
+def test_the_mirror_of_the_buffer_is_exact_even_when_it_wraps():
+    graph, _ = learners(dataclasses.replace(SETTINGS, buffer_size=100))
     graph.learn(1)
     graph.replay_buffer.reset()
     for seed, count in enumerate((40, 0, 45, 30, 99)):
@@ -185,11 +179,12 @@ def test_the_mirror_of_the_buffer_is_exact_even_when_it_wraps(monkeypatch):
 
 def test_training_resumes_on_the_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(off_policy, "CHECKPOINT_EVERY", 2)
+    options = {"device": "cuda", "algorithms": CAPTURED}
     with pytest.raises(KilledError):
-        run_training(train_off_policy, TASK, 0.2, TINY, tmp_path / "run", device="cuda", progress=stop_at(500))
-    run_training(train_off_policy, TASK, 0.2, TINY, tmp_path / "run", device="cuda", resume=True)
+        run_training(train_off_policy, TASK, 0.2, TINY, tmp_path / "run", progress=stop_at(500), **options)
+    run_training(train_off_policy, TASK, 0.2, TINY, tmp_path / "run", resume=True, **options)
     card = zoo.load_card(str(tmp_path / "run"))
-    assert card["training"]["graph_captured"]
+    assert card["training"]["algorithm"] == "zoo.GraphDQN"
     assert [step for step, _ in card["curve"]] == [100, 200, 300, 400, 500, 600]
     zoo.load(str(tmp_path / "run"))
 
@@ -377,7 +372,8 @@ def test_a_short_training_of_a_student_on_a_gpu(tmp_path):
 
 def test_a_convolutional_agent_acts_on_a_gpu_as_on_a_cpu():
     """Values agree to the rounding of tensor cores; actions wherever the best is better than that."""
-    from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
+    from surefoot.agents.networks import NATURE, cnn_policy
+    from zoo.training.atari import fresh_arrays, halved
 
     policy = cnn_policy(halved(fresh_arrays(4, 6, 0)), NATURE, 4, (84, 84), 6)
     stack = torch.rand((64, 4, 84, 84), generator=torch.Generator().manual_seed(0))
@@ -487,7 +483,8 @@ def test_atari_on_a_gpu_plays_the_games_of_a_cpu():
 
 def test_two_processes_share_a_gpu_without_changing_anything():
     """Emulators of one run while the agent of the other acts."""
-    from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
+    from surefoot.agents.networks import NATURE, cnn_policy
+    from zoo.training.atari import fresh_arrays, halved
 
     policy = cnn_policy(halved(fresh_arrays(4, 3, 0)), NATURE, 4, (84, 84), 3)
     plan = Plan(

@@ -20,6 +20,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from surefoot.agents.files import load
 from surefoot.compute import usable_cores
 from surefoot.files import read_json
@@ -38,9 +40,12 @@ HERE = Path(__file__).resolve().parent
 def train_one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
     """Train one agent with a preset's settings."""
     from surefoot.train.folder import TrainingRun, has_checkpoint
+    from surefoot.train.off_policy import train_off_policy
     from surefoot.train.presets import prepare_settings, train_agent
+    from surefoot.train.settings import DdpgSettings, DqnSettings
+    from zoo.training.captured import CAPTURED
 
-    command = f"surefoot train {task} --sigma {sigma:g} --seed {seed} --preset {preset} --device {device}"
+    command = f"python zoo/build.py one {task} {sigma:g} {seed} {device} {preset} {out}"
     run = TrainingRun(
         task=get_task(task),
         noise=Noise.of(sigma),
@@ -52,7 +57,11 @@ def train_one(task: str, sigma: float, seed: int, device: str, preset: str, out:
         command=command,
     )
     # Seeds are chosen here, on selection episodes.
-    train_agent(run, prepare_settings(preset, run.task, repeats=1))
+    settings = prepare_settings(preset, run.task, repeats=1)
+    if device == "cuda" and isinstance(settings, DqnSettings | DdpgSettings):
+        train_off_policy(run, settings, CAPTURED)
+    else:
+        train_agent(run, settings)
 
 
 def train_all(arguments: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from surefoot.agents import files as zoo
 from surefoot.agents.fit import fit_to
 from surefoot.agents.memory import FrameStack
-from surefoot.agents.networks import CNN, NATURE, Sizes, check_fit, cnn_parts, cnn_policy, fresh_arrays, halved
+from surefoot.agents.networks import CNN, NATURE, Sizes, check_fit, cnn_parts, cnn_policy
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import _SpacesOnly, write_zip
 from surefoot.attacks.dqn import PaperAttack
@@ -25,6 +25,7 @@ from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import emulators, get_task
 from surefoot.runs.attacked import AttackGrid
+from zoo.training.atari import fresh_arrays, halved
 
 SHAPE = (84, 84)
 

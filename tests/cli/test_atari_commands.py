@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from surefoot.agents import files as zoo
-from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
+from surefoot.agents.networks import NATURE, cnn_policy
 from surefoot.cli import main as cli
+from zoo.training.atari import fresh_arrays, halved
 
 pytest.importorskip("ale_py")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from surefoot.agents import files as zoo
-from surefoot.agents.networks import CNN, NATURE, fresh_arrays
+from surefoot.agents.networks import CNN, NATURE
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import write_zip
 from surefoot.errors import InputError
@@ -21,7 +21,7 @@ from surefoot.train.folder import TrainingCurve, TrainingFolder
 from surefoot.train.off_policy import train_off_policy
 from surefoot.train.presets import PAPER
 from trainings import run_training
-from zoo.training.atari import copy_weights
+from zoo.training.atari import copy_weights, fresh_arrays
 from zoo.training.q_learning import (
     ExploringEmulators,
     FastSettings,

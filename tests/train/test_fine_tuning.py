@@ -9,10 +9,11 @@ import torch
 
 from surefoot.agents import files as zoo
 from surefoot.agents.memory import FrameStack
-from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
+from surefoot.agents.networks import NATURE, cnn_policy
 from surefoot.play.envs.atari.emulators import CUT, ENDED
 from surefoot.play.tasks import get_task
 from trainings import run_training
+from zoo.training.atari import fresh_arrays, halved
 from zoo.training.fine_tune import FineTuneLearner, FineTuneLoop, FineTuneSettings, Rollout, train_fine_tune
 
 CPU = torch.device("cpu")

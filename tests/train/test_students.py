@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from surefoot.agents import files as zoo
-from surefoot.agents.networks import CNN, NATURE, cnn_policy, fresh_arrays
+from surefoot.agents.networks import CNN, NATURE, cnn_policy
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
 from trainings import run_training
+from zoo.training.atari import fresh_arrays
 from zoo.training.student import (
     LabeledBuffer,
     StudentLearner,

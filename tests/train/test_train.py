@@ -24,8 +24,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import get_task
-from surefoot.train import dqn, off_policy, selection
-from surefoot.train.cuda_graph import GraphDQN, sees_pixels
+from surefoot.train import off_policy, selection
 from surefoot.train.deployed import policy_from_weights
 from surefoot.train.dqn import build_dqn, training_environment
 from surefoot.train.folder import TrainingCurve, TrainingFolder, TrainingRun, has_checkpoint
@@ -34,6 +33,7 @@ from surefoot.train.presets import PAPER
 from surefoot.train.settings import DqnSettings
 from toys import not_normal
 from trainings import run_training
+from zoo.training.captured import GraphDQN, sees_pixels
 
 TASK = get_task("cartpole-5")
 TINY = DqnSettings(
@@ -375,8 +375,8 @@ PIXELS = dataclasses.replace(
 )
 
 
-def pixel_model(seed):
-    return build_dqn(get_task("pong-1r"), 0.1, PIXELS, seed, "cpu")
+def pixel_model(seed, algorithm=DQN):
+    return build_dqn(get_task("pong-1r"), 0.1, PIXELS, seed, "cpu", algorithm)
 
 
 def resumed_pixels(tmp_path, monkeypatch, steps=90):
@@ -636,12 +636,11 @@ def same_updates(graph, plain, steps=20):
     return max(float((mine - its).detach().abs().max()) for mine, its in pairs)
 
 
-def test_the_captured_update_is_that_of_sb3(monkeypatch):
+def test_the_captured_update_is_that_of_sb3():
     settings = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
     plain = build_dqn(TASK, 0.2, settings, 0, "cpu")
     assert type(plain) is DQN
-    monkeypatch.setattr(dqn, "DQN", GraphDQN)
-    graph = build_dqn(TASK, 0.2, settings, 1, "cpu")
+    graph = build_dqn(TASK, 0.2, settings, 1, "cpu", GraphDQN)
     assert isinstance(graph, GraphDQN)
     before = [parameter.detach().clone() for parameter in graph.q_net.parameters()]
     assert same_updates(graph, plain) < 1e-6
@@ -649,18 +648,16 @@ def test_the_captured_update_is_that_of_sb3(monkeypatch):
     assert max(float((x - y).detach().abs().max()) for x, y in pairs) > 0.05
 
 
-def test_planted_another_discount_in_the_update_alarms(monkeypatch):
+def test_planted_another_discount_in_the_update_alarms():
     settings = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
     plain = build_dqn(TASK, 0.2, settings, 0, "cpu")
-    monkeypatch.setattr(dqn, "DQN", GraphDQN)
-    graph = build_dqn(TASK, 0.2, dataclasses.replace(settings, gamma=0.9), 1, "cpu")
+    graph = build_dqn(TASK, 0.2, dataclasses.replace(settings, gamma=0.9), 1, "cpu", GraphDQN)
     assert same_updates(graph, plain) > 1e-4
 
 
-def test_the_captured_update_of_pixels_is_that_of_sb3(monkeypatch):
+def test_the_captured_update_of_pixels_is_that_of_sb3():
     plain = pixel_model(0)
-    monkeypatch.setattr(dqn, "DQN", GraphDQN)
-    graph = pixel_model(1)
+    graph = pixel_model(1, GraphDQN)
     assert isinstance(graph, GraphDQN)
     assert sees_pixels(graph)
     before = [parameter.detach().clone() for parameter in graph.q_net.parameters()]
@@ -669,9 +666,8 @@ def test_the_captured_update_of_pixels_is_that_of_sb3(monkeypatch):
     assert max(float((x - y).detach().abs().max()) for x, y in pairs) > 1e-4
 
 
-def test_the_actor_on_the_cpu_is_the_network(monkeypatch):
-    monkeypatch.setattr(dqn, "DQN", GraphDQN)
-    graph = build_dqn(TASK, 0.2, TINY, 1, "cpu")
+def test_the_actor_on_the_cpu_is_the_network():
+    graph = build_dqn(TASK, 0.2, TINY, 1, "cpu", GraphDQN)
     histories = np.random.default_rng(0).normal(size=(300, 5, 4)).astype(np.float32)
     expected = DQN.predict(graph, histories, deterministic=True)[0]
     assert (graph.predict(histories, deterministic=True)[0] == expected).all()

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from surefoot.agents.memory import FrameStack
-from surefoot.agents.networks import CNN, NATURE, halved, recorded
+from surefoot.agents.networks import CNN, NATURE, recorded
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
 from surefoot.noise import Noise
@@ -464,7 +464,12 @@ def _run_to_validation(
     with fastest_convolutions():
         loop.run_until(curve, next_validation, pause)
     weights = _as_halves(halved(loop.learner.agent_weights()))
-    curve.keep(np.array(loop.recent_returns), loop.exploration(curve.steps), weights)
+    # Below everything, so that these weights are kept whatever was kept before.
+    curve.best = -np.inf
+    if loop.recent_returns:
+        curve.add(np.array(loop.recent_returns), loop.exploration(curve.steps), weights)
+    curve.best_step = curve.steps
+    curve.best_weights = weights
     return None
 
 
@@ -502,6 +507,41 @@ def write_agent(
         training["started_from"] = started_from
     folder.finish(policy, {**card, "training": training}, keep_checkpoint=True)
     return policy
+
+
+def halved(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+    """Return the arrays rounded to what half precision holds: the policy that is run is then the one that is stored."""
+    rounded = {}
+    for name, array in arrays.items():
+        with np.errstate(over="ignore"):
+            rounded[name] = array.astype(np.float16).astype(np.float32)
+        if not np.isfinite(rounded[name]).all():
+            raise InputError("the weights are too large for half precision, or not finite; the training has diverged")
+    return rounded
+
+
+def fresh_arrays(
+    n_stack: int,
+    n_actions: int,
+    seed: int | np.random.SeedSequence,
+    widths: tuple[int, int, int, int] = (32, 64, 64, 512),
+) -> dict[str, NDArray[np.float32]]:
+    """Return the network of Mnih et al. (2015) for frames of 84 x 84 with random weights, as torch would draw them."""
+    one, two, three, hidden = widths
+    shapes = {
+        "conv0": (one, n_stack, 8, 8),
+        "conv1": (two, one, 4, 4),
+        "conv2": (three, two, 3, 3),
+        "linear0": (hidden, three * 7 * 7),
+        "linear1": (n_actions, hidden),
+    }
+    random = np.random.default_rng(seed)
+    arrays: dict[str, NDArray[np.float32]] = {}
+    for name, shape in shapes.items():
+        reach = float(np.prod(shape[1:])) ** -0.5
+        arrays[f"{name}.weight"] = random.uniform(-reach, reach, shape).astype(np.float32)
+        arrays[f"{name}.bias"] = random.uniform(-reach, reach, shape[0]).astype(np.float32)
+    return arrays
 
 
 def agent_of_weights(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:

@@ -1,5 +1,7 @@
 """SB3's DQN and DDPG on a GPU with their gradient step captured as a CUDA graph: the same update, without launches.
 
+``zoo/build.py`` trains with them where there is a GPU.
+
 The networks are small, so most of an update on a GPU is launching kernels. On an NVIDIA H200 with the paper's settings
 (``python bench/captured_training.py``, ``bench/results/captured-training-cuda.json``) training runs at 3,275 instead of
 473 environment steps per second on CartPole (6.9 times SB3's own) and at 1,519 instead of 177 on Mountain Car (8.6).
@@ -14,12 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3 import DDPG, DQN
-from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import polyak_update
 from torch import Tensor, nn
 
 from surefoot.agents.networks import recorded
+from surefoot.train.dqn import linear_of, sees_pixels
+from surefoot.train.off_policy import Algorithms, buffer_of
 
 # Weights of a network, and the moments of each.
 Snapshot = tuple[list[Tensor], list[dict[str, Tensor]]]
@@ -68,13 +71,6 @@ class Captured(OffPolicyAlgorithm):
         """Take one gradient step on a batch, as SB3 does."""
         raise NotImplementedError
 
-    def reload(self) -> None:
-        """Discard the graphs and the copies after the weights or the buffer were replaced."""
-        self.graph = None
-        self.acting_graph = None
-        self.mirrored = None
-        self._copy_to_actor()
-
     def outputs(self, observation: NDArray[Any]) -> NDArray[Any]:
         """Return the acting network's outputs: of pixels by the network itself, else from a copy on the CPU."""
         if sees_pixels(self):
@@ -103,6 +99,12 @@ class Captured(OffPolicyAlgorithm):
         weight, bias = self.actor_layers[-1]
         result: NDArray[Any] = hidden @ weight + bias
         return result
+
+    def _setup_model(self) -> None:
+        if self.device.type == "cuda":
+            # What a graph may hold: one kernel for all weights, and counters that stay on the GPU.
+            self.policy_kwargs["optimizer_kwargs"] = {"fused": True, "capturable": True}
+        super()._setup_model()
 
     def _excluded_save_params(self) -> list[str]:
         # Graphs cannot be saved, and what they read and write is rebuilt with them.
@@ -259,20 +261,7 @@ class GraphDDPG(Captured, DDPG):
         optimizer.step()
 
 
-def linear_of(network: nn.Module) -> list[nn.Linear]:
-    """Return the fully connected layers, first to last."""
-    return [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
-
-
-def sees_pixels(model: OffPolicyAlgorithm) -> bool:
-    """Return whether observations are stacks of frames and the network is convolutional."""
-    return len(model.observation_space.shape or ()) == 3
-
-
-def buffer_of(model: OffPolicyAlgorithm) -> ReplayBuffer:
-    """Return the replay buffer, which every off-policy learner has."""
-    assert model.replay_buffer is not None
-    return model.replay_buffer
+CAPTURED = Algorithms(GraphDQN, GraphDDPG)
 
 
 def _take_snapshot(network: nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from surefoot.agents.networks import CNN, NATURE, fresh_arrays
+from surefoot.agents.networks import CNN, NATURE
 from surefoot.agents.policies import Policy
 from surefoot.compute import usable_cores
 from surefoot.errors import InputError
@@ -33,6 +33,7 @@ from zoo.training.atari import (
     card_of_run,
     check_atari,
     copy_weights,
+    fresh_arrays,
     half_precision,
     is_late,
     train_agent,

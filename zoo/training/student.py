@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, log_softmax, mse_loss
 
-from surefoot.agents.networks import CNN, fresh_arrays
+from surefoot.agents.networks import CNN
 from surefoot.agents.policies import Policy
 from surefoot.compute import usable_cores
 from surefoot.errors import InputError
@@ -50,6 +50,7 @@ from zoo.training.atari import (
     begin_training,
     card_of_run,
     check_atari,
+    fresh_arrays,
     half_precision,
     identity,
     is_late,

@@ -300,7 +300,8 @@ def cnn_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     exact = True
     for name, part in network.named_parts():
         arrays[name] = part.detach().cpu().contiguous().numpy()
-        halves[name] = _round_to_half(arrays[name])
+        with np.errstate(over="ignore"):
+            halves[name] = arrays[name].astype(np.float16)
         exact = exact and np.array_equal(halves[name], arrays[name])
     layout = {
         "kind": "cnn",
@@ -312,16 +313,6 @@ def cnn_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "n_actions": policy.spaces.n_actions,
     }
     return layout, (halves if exact else arrays)
-
-
-def halved(arrays: Arrays) -> dict[str, NDArray[np.float32]]:
-    """Return the arrays rounded to what half precision holds: the policy that is run is then the one that is stored."""
-    rounded = {}
-    for name, array in arrays.items():
-        rounded[name] = _round_to_half(array).astype(np.float32)
-        if not np.isfinite(rounded[name]).all():
-            raise InputError("the weights are too large for half precision, or not finite; the training has diverged")
-    return rounded
 
 
 def check_fit(arrays: Arrays, sizes: Sizes, n_stack: int, shape: tuple[int, ...], n_actions: int) -> None:
@@ -357,35 +348,6 @@ def _flattened_width(arrays: Arrays, strides: Sequence[int], channels: int, shap
         high = (high - weight.shape[2]) // stride + 1
         wide = (wide - weight.shape[3]) // stride + 1
     return channels * high * wide
-
-
-def _round_to_half(array: NDArray[Any]) -> NDArray[np.float16]:
-    with np.errstate(over="ignore"):
-        return array.astype(np.float16)
-
-
-def fresh_arrays(
-    n_stack: int,
-    n_actions: int,
-    seed: int | np.random.SeedSequence,
-    widths: tuple[int, int, int, int] = (32, 64, 64, 512),
-) -> dict[str, NDArray[np.float32]]:
-    """Return the network of Mnih et al. (2015) for frames of 84 x 84 with random weights, as torch would draw them."""
-    one, two, three, hidden = widths
-    shapes = {
-        "conv0": (one, n_stack, 8, 8),
-        "conv1": (two, one, 4, 4),
-        "conv2": (three, two, 3, 3),
-        "linear0": (hidden, three * 7 * 7),
-        "linear1": (n_actions, hidden),
-    }
-    random = np.random.default_rng(seed)
-    arrays: dict[str, NDArray[np.float32]] = {}
-    for name, shape in shapes.items():
-        reach = float(np.prod(shape[1:])) ** -0.5
-        arrays[f"{name}.weight"] = random.uniform(-reach, reach, shape).astype(np.float32)
-        arrays[f"{name}.bias"] = random.uniform(-reach, reach, shape[0]).astype(np.float32)
-    return arrays
 
 
 def recorded(work: Callable[[], None], generator: torch.Generator | None = None) -> torch.cuda.CUDAGraph:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import torch
 from stable_baselines3 import DDPG
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from surefoot.errors import InputError
 from surefoot.play.task import Task
-from surefoot.train.cuda_graph import GraphDDPG, linear_of
 from surefoot.train.deployed import arrays_of_layers
-from surefoot.train.dqn import training_environment
+from surefoot.train.dqn import linear_of, training_environment
 from surefoot.train.folder import NamedArrays
 from surefoot.train.settings import DdpgSettings
 
 
-def build_ddpg(task: Task, sigma: float, settings: DdpgSettings, seed: int, device: str) -> DDPG:
-    """Make SB3's DDPG with the settings; on CUDA its gradient steps are captured as a graph.
+def build_ddpg(
+    task: Task, sigma: float, settings: DdpgSettings, seed: int, device: str, algorithm: type[DDPG] = DDPG
+) -> DDPG:
+    """Make SB3's DDPG with the settings.
 
     It trains once per episode, with as many gradient steps as the episode had steps.
 
@@ -32,11 +30,6 @@ def build_ddpg(task: Task, sigma: float, settings: DdpgSettings, seed: int, devi
             f"DDPG needs bounded continuous actions, {task.name} has {task.spaces.n_actions} discrete ones"
         )
     n_actions = len(task.spaces.low)
-    on_gpu = torch.device(device).type == "cuda"
-    policy_options: dict[str, Any] = {"net_arch": list(settings.hidden)}
-    if on_gpu:
-        policy_options["optimizer_kwargs"] = {"fused": True, "capturable": True}
-    algorithm = GraphDDPG if on_gpu else DDPG
     return algorithm(
         "MlpPolicy",
         DummyVecEnv([lambda: training_environment(task, sigma)]),
@@ -50,7 +43,7 @@ def build_ddpg(task: Task, sigma: float, settings: DdpgSettings, seed: int, devi
         train_freq=(1, "episode"),
         gradient_steps=-1,
         action_noise=OrnsteinUhlenbeckActionNoise(np.zeros(n_actions), settings.exploration_noise * np.ones(n_actions)),
-        policy_kwargs=policy_options,
+        policy_kwargs={"net_arch": list(settings.hidden)},
         seed=seed,
         device=device,
     )

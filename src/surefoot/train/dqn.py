@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
-import torch
 from gymnasium.wrappers import FrameStackObservation
 from stable_baselines3 import DQN
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv
+from torch import nn
 
 from surefoot.agents.networks import CNN
 from surefoot.agents.sb3.read import from_model
 from surefoot.play.envs.noisy import NoisyObservation
 from surefoot.play.task import Task
-from surefoot.train.cuda_graph import GraphDQN, linear_of, sees_pixels
 from surefoot.train.deployed import arrays_of_layers
 from surefoot.train.folder import NamedArrays
 from surefoot.train.settings import DqnSettings
@@ -29,16 +29,14 @@ def training_environment(task: Task, sigma: float) -> gymnasium.Env[Any, Any]:
     return Monitor(noisy)
 
 
-def build_dqn(task: Task, sigma: float, settings: DqnSettings, seed: int, device: str) -> DQN:
-    """Make SB3's DQN with the settings; on CUDA its gradient steps are captured as a graph."""
-    on_gpu = torch.device(device).type == "cuda"
+def build_dqn(
+    task: Task, sigma: float, settings: DqnSettings, seed: int, device: str, algorithm: type[DQN] = DQN
+) -> DQN:
+    """Make SB3's DQN with the settings."""
     policy_options: dict[str, Any] = {"net_arch": list(settings.hidden)}
-    if on_gpu:
-        policy_options["optimizer_kwargs"] = {"fused": True, "capturable": True}
     if task.cartridge is not None:
         # Noisy pixels are floats around [0, 1] and are kept so; SB3 would take bytes and divide them by 255.
         policy_options["normalize_images"] = False
-    algorithm = GraphDQN if on_gpu else DQN
     return algorithm(
         "MlpPolicy" if task.cartridge is None else "CnnPolicy",
         DummyVecEnv([lambda: training_environment(task, sigma)]),
@@ -67,3 +65,13 @@ def q_network_weights(model: DQN) -> NamedArrays:
     network = from_model(model).network
     assert isinstance(network, CNN)
     return {name: part.cpu().contiguous().numpy().copy() for name, part in network.named_parts()}
+
+
+def sees_pixels(model: OffPolicyAlgorithm) -> bool:
+    """Return whether observations are stacks of frames and the network is convolutional."""
+    return len(model.observation_space.shape or ()) == 3
+
+
+def linear_of(network: nn.Module) -> list[nn.Linear]:
+    """Return the fully connected layers, first to last."""
+    return [layer for layer in network.modules() if isinstance(layer, nn.Linear)]

@@ -89,15 +89,6 @@ class TrainingCurve:
             self.best_weights = weights
         return mean
 
-    def keep(self, returns: NDArray[np.float64], exploration: float, weights: NamedArrays) -> None:
-        """Keep the weights of the current step whatever was kept before; the returns, if any, are of training."""
-        # Below everything, so that ``add`` keeps these weights.
-        self.best = -np.inf
-        if len(returns):
-            self.add(returns, exploration, weights)
-        self.best_step = self.steps
-        self.best_weights = weights
-
     @property
     def best_mean(self) -> float:
         """The mean return of the best validation."""

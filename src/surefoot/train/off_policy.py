@@ -15,10 +15,11 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from stable_baselines3 import DDPG
+from stable_baselines3 import DDPG, DQN
+from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
@@ -28,10 +29,9 @@ from surefoot.compute import single_thread
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_text
 from surefoot.play.task import Task
-from surefoot.train.cuda_graph import Captured, buffer_of, sees_pixels
 from surefoot.train.ddpg import actor_critic_weights, build_ddpg
 from surefoot.train.deployed import policy_from_weights
-from surefoot.train.dqn import build_dqn, q_network_weights
+from surefoot.train.dqn import build_dqn, q_network_weights, sees_pixels
 from surefoot.train.folder import (
     NamedArrays,
     TrainingFolder,
@@ -55,7 +55,17 @@ COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "explorat
 BUFFER_COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
-def train_off_policy(run: TrainingRun, settings: OffPolicySettings) -> Policy:
+class Algorithms(NamedTuple):
+    """Which classes learn: SB3's own, or others that do the same."""
+
+    dqn: type[DQN] = DQN
+    ddpg: type[DDPG] = DDPG
+
+
+SB3 = Algorithms()
+
+
+def train_off_policy(run: TrainingRun, settings: OffPolicySettings, algorithms: Algorithms = SB3) -> Policy:
     """Train, and write ``agent.npz``, ``agent.json``, ``curve.csv`` and TensorBoard events.
 
     Where the settings ask for repeats, this training seed and those after it are trained, each in ``repeat-K``; the
@@ -69,7 +79,7 @@ def train_off_policy(run: TrainingRun, settings: OffPolicySettings) -> Policy:
     """
     _check_off_policy(run.seed, settings)
     if settings.repeats == 1:
-        return _train_one(run, settings)
+        return _train_one(run, settings, algorithms)
     run.open_folder()
     parts = [run.out / f"repeat-{number}" for number in range(settings.repeats)]
     for number, path in enumerate(parts):
@@ -79,15 +89,18 @@ def train_off_policy(run: TrainingRun, settings: OffPolicySettings) -> Policy:
         if path.exists() and not resume:
             shutil.rmtree(path)  # killed before its first checkpoint
         progress = _progress_of_part(run.progress, number, settings.repeats)
-        _train_one(replace(run, out=path, seed=run.seed + number, resume=resume, progress=progress), settings)
+        part = replace(run, out=path, seed=run.seed + number, resume=resume, progress=progress)
+        _train_one(part, settings, algorithms)
     return _keep_best(parts, run.out)
 
 
-def build_model(task: Task, sigma: float, settings: OffPolicySettings, seed: int, device: str) -> OffPolicyAlgorithm:
-    """Make SB3's DQN or DDPG, whichever the settings are of."""
+def build_model(
+    task: Task, sigma: float, settings: OffPolicySettings, seed: int, device: str, algorithms: Algorithms = SB3
+) -> OffPolicyAlgorithm:
+    """Make DQN or DDPG, whichever the settings are of."""
     if isinstance(settings, DdpgSettings):
-        return build_ddpg(task, sigma, settings, seed, device)
-    return build_dqn(task, sigma, settings, seed, device)
+        return build_ddpg(task, sigma, settings, seed, device, algorithms.ddpg)
+    return build_dqn(task, sigma, settings, seed, device, algorithms.dqn)
 
 
 def kept_weights(model: Any) -> NamedArrays:
@@ -97,14 +110,14 @@ def kept_weights(model: Any) -> NamedArrays:
     return q_network_weights(model)
 
 
-def _train_one(run: TrainingRun, settings: OffPolicySettings) -> Policy:
+def _train_one(run: TrainingRun, settings: OffPolicySettings, algorithms: Algorithms) -> Policy:
     if run.noise.action_sigma > 0:
         raise InputError("noise on actions (action_sigma=) is trained with PPO alone; leave it out, or the preset")
     folder = run.open_folder()
     task = run.task
     # The networks are small: more than one thread costs more than it brings.
     with single_thread():
-        model = build_model(task, run.sigma, settings, run.seed, run.device)
+        model = build_model(task, run.sigma, settings, run.seed, run.device, algorithms)
         if run.resume:
             load_checkpoint(folder, model)
         steps_left = settings.total_steps - model.num_timesteps
@@ -120,8 +133,8 @@ def _train_one(run: TrainingRun, settings: OffPolicySettings) -> Policy:
                 validation.close()
         policy = policy_from_weights(task.spaces, folder.curve.best_weights, f"{task.name}-s{run.sigma:g}")
     folder.curve.steps = model.num_timesteps
-    algorithm = "stable_baselines3.DDPG" if isinstance(model, DDPG) else "stable_baselines3.DQN"
-    folder.finish(policy, run.card(algorithm, settings, graph_captured=isinstance(model, Captured)))
+    package = type(model).__module__.partition(".")[0]
+    folder.finish(policy, run.card(f"{package}.{type(model).__name__}", settings))
     return policy
 
 
@@ -215,8 +228,6 @@ def load_checkpoint(folder: TrainingFolder, model: OffPolicyAlgorithm) -> None:
         setattr(model, name, value)
     # Another stream than the first run's, because it starts in the middle of the schedule.
     model.set_random_seed(((model.seed or 0) + model.num_timesteps) % N_SEEDS)
-    if isinstance(model, Captured):
-        model.reload()
     buffer = buffer_of(model)
     if sees_pixels(model):
         count = buffer.buffer_size if counters["buffer_full"] else counters["buffer_position"]
@@ -240,6 +251,12 @@ def _refill_buffer(model: OffPolicyAlgorithm, count: int, steps_left: int) -> No
     model.gradient_steps = gradient_steps
     for name, value in counters.items():
         setattr(model, name, value)
+
+
+def buffer_of(model: OffPolicyAlgorithm) -> ReplayBuffer:
+    """Return the replay buffer, which every off-policy learner has."""
+    assert model.replay_buffer is not None
+    return model.replay_buffer
 
 
 def _optimizers(model: OffPolicyAlgorithm) -> dict[str, torch.optim.Optimizer]:
