@@ -116,3 +116,18 @@ def test_rollout_takes_names():
     assert played.metadata["sigma_per_feature"] == [SIGMA, 0.0]
     with pytest.raises(InputError, match="times as large as the sigma of its noise"):
         surefoot.rollout(gates(), AGENT, sigma={"camera": SIGMA, "clock": 0.1}, n_episodes=20)
+
+
+@pytest.mark.parametrize("sigma", [{"camera": SIGMA}, {"camera": 0.001}])
+def test_attacks_reach_the_named_parts_alone(sigma):
+    """A small noise on a part attacks what is nearly undefended there; a random direction would touch the clock."""
+    curve = surefoot.attack(gates(), AGENT, budgets=[0.0, BUDGET], sigma=sigma, method="random", n_episodes=400)
+    unattacked, attacked = curve.lowest
+    if sigma["camera"] == SIGMA:
+        # The budget is 1.5 sigma, of which the camera gets its share of a random direction.
+        assert abs(unattacked - P) < 0.06
+        assert P - 0.3 < attacked < P
+    else:
+        # The clock is untouched, or nothing would be won. Of all directions 17% go up by more than the gate.
+        assert unattacked == 1
+        assert abs(attacked - 0.826) < 0.1
