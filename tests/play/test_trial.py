@@ -73,8 +73,8 @@ def test_slow_environments_are_tried_for_fewer_steps(monkeypatch):
 
 def test_rounding_is_small():
     """The planted twin differs a hundred times as much."""
-    shown = trial.Shown(np.array([1.0, 100.0]), 1.0, False)
-    assert shown.is_alike(trial.Shown(np.array([1.001, 100.0]), 1.00001, False))
-    assert not shown.is_alike(trial.Shown(np.array([1.1, 100.0]), 1.0, False))
-    assert not shown.is_alike(trial.Shown(np.array([1.0, 100.0]), 0.99, False))
-    assert not shown.is_alike(trial.Shown(np.array([1.0, 100.0]), 1.0, True))
+    shown = trial.ShownStep(np.array([1.0, 100.0]), 1.0, False)
+    assert shown.is_alike(trial.ShownStep(np.array([1.001, 100.0]), 1.00001, False))
+    assert not shown.is_alike(trial.ShownStep(np.array([1.1, 100.0]), 1.0, False))
+    assert not shown.is_alike(trial.ShownStep(np.array([1.0, 100.0]), 0.99, False))
+    assert not shown.is_alike(trial.ShownStep(np.array([1.0, 100.0]), 1.0, True))

@@ -355,7 +355,7 @@ def test_an_environment_is_trained_on_the_cpu_unless_a_gpu_is_asked_for(monkeypa
 
 
 def test_training_ends_where_neither_mean_nor_certified_value_rises():
-    from surefoot.train.ppo import Progress
+    from surefoot.train.ppo import PpoProgress
 
     for rows, risen in (
         ([(1, 5.0, 0, 0, 2.0), (2, 4.0, 0, 0, 1.0), (3, 5.0, 0, 0, 2.0)], False),
@@ -363,4 +363,4 @@ def test_training_ends_where_neither_mean_nor_certified_value_rises():
         ([(1, 5.0, 0, 0, 2.0), (2, 4.0, 0, 0, 3.0), (3, 5.0, 0, 0, 1.0)], True),
     ):
         folder = SimpleNamespace(curve=SimpleNamespace(rows=rows))
-        assert Progress._has_risen(SimpleNamespace(folder=folder), 2) == risen
+        assert PpoProgress._has_risen(SimpleNamespace(folder=folder), 2) == risen

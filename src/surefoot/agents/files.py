@@ -28,7 +28,7 @@ from surefoot.agents.networks import (
 )
 from surefoot.agents.normalization import Statistics, normalized, taken_apart
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.recurrent import CELLS, Form, recurrent_parts, recurrent_policy
+from surefoot.agents.recurrent import CELL_CLASSES, Form, recurrent_parts, recurrent_policy
 from surefoot.errors import InputError, did_you_mean
 from surefoot.files import read_arrays, read_json, untrusted, write_arrays, write_json
 from surefoot.provenance import checkout
@@ -201,7 +201,7 @@ def _read_recurrent(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
     return lambda name, _: recurrent_policy(arrays, spaces, form, name)
 
 
-BUILDERS = {"mlp": _read_connected, "cnn": _read_convolutional} | dict.fromkeys(CELLS, _read_recurrent)
+BUILDERS = {"mlp": _read_connected, "cnn": _read_convolutional} | dict.fromkeys(CELL_CLASSES, _read_recurrent)
 
 
 def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -32,7 +32,7 @@ from surefoot.agents.networks import (
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
 
-CELLS: dict[str, type[nn.GRUCell] | type[nn.LSTMCell]] = {"gru": nn.GRUCell, "lstm": nn.LSTMCell}
+CELL_CLASSES: dict[str, type[nn.GRUCell] | type[nn.LSTMCell]] = {"gru": nn.GRUCell, "lstm": nn.LSTMCell}
 CELL_PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
@@ -146,8 +146,8 @@ def recurrent_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[A
 
 def check_recurrent_fit(arrays: Arrays, spaces: Spaces, form: Form) -> None:
     """Raise InputError if the arrays do not lead from observation and last action to values or actions."""
-    if form.kind not in CELLS:
-        raise InputError(f"a recurrent agent is one of {', '.join(CELLS)}, got {form.kind!r}")
+    if form.kind not in CELL_CLASSES:
+        raise InputError(f"a recurrent agent is one of {', '.join(CELL_CLASSES)}, got {form.kind!r}")
     if spaces.n_actions is None and (spaces.low is None or spaces.high is None):
         raise InputError("a recurrent agent with continuous actions needs their bounds")
     if form.squashed and spaces.n_actions is not None:
@@ -193,7 +193,7 @@ def _stored_part(arrays: Arrays, part: str) -> Layers:
 
 
 def _make_cell(arrays: Arrays, kind: str) -> nn.GRUCell | nn.LSTMCell:
-    cell = CELLS[kind](arrays["weight_ih"].shape[1], arrays["weight_hh"].shape[1])
+    cell = CELL_CLASSES[kind](arrays["weight_ih"].shape[1], arrays["weight_hh"].shape[1])
     with torch.no_grad():
         for part in CELL_PARTS:
             getattr(cell, part).copy_(torch.from_numpy(np.ascontiguousarray(arrays[part], dtype=np.float32)))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from surefoot.api.setup import AnyWorkers, ProgressCallback
     from surefoot.play.task import Task
 
-MOST_EPISODES = 10_000  # of each agent, unless more are asked for
+DEFAULT_MOST_EPISODES = 10_000  # of each agent, unless more are asked for
 
 
 def compare(
@@ -117,7 +117,7 @@ def compare(
         sigma=sigma,
         sigma_b=sigma_b,
         attack=attack,
-        n_episodes=n_episodes or max_episodes or MOST_EPISODES,
+        n_episodes=n_episodes or max_episodes or DEFAULT_MOST_EPISODES,
         anytime=max_episodes is not None,
         seed=seed,
         device=device,

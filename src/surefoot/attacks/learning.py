@@ -41,12 +41,12 @@ from surefoot.provenance import versions
 
 RETURN_SCALE = 10.0  # the size of returns that the critic learns
 SHAPING = 0.5  # the potential of a state one standard deviation further than usual, in the same units
-CLIP = 0.2  # how far a probability may move before its gradient is cut off
+RATIO_CLIP = 0.2  # how far a probability may move before its gradient is cut off
 TRACE = 0.97  # lambda of generalized advantages
-MAX_GRAD_NORM = 0.5
+GRADIENT_LIMIT = 0.5
 FEWEST_MINIBATCHES = 8  # of an epoch: fewer gradient steps learn too little from short episodes
 AVERAGING = 0.9  # what the running average of the weights keeps in an iteration
-TINY = 1e-8
+ALMOST_ZERO = 1e-8
 LARGEST_BUDGETS = 5.0  # times the largest budget asked: where learning starts
 SMALLEST_BUDGETS = 0.1  # of the largest one of an iteration
 ROUNDS = (0.7, 0.85, 1.0)  # when, in shares of the training, weights to keep are chosen
@@ -272,7 +272,7 @@ class AttackLearner:
         self.potential = Potential.of(steps["observation"])
         returns = torch.zeros(self.n_envs, dtype=torch.float64, device=self.device)
         returns.index_add_(0, steps["episode"], steps["reward"])
-        self.reward_scale = RETURN_SCALE / max(float(returns.square().mean().sqrt()), TINY)
+        self.reward_scale = RETURN_SCALE / max(float(returns.square().mean().sqrt()), ALMOST_ZERO)
 
     def _start_from_direction(self) -> None:
         """Let the attacker begin with the constant direction that hurts most, of those along one feature."""
@@ -310,7 +310,7 @@ class AttackLearner:
                 loss = loss + 0.5 * (values - target[rows]).square().mean()
                 self.optimizer.zero_grad()
                 torch.autograd.backward(loss)
-                nn.utils.clip_grad_norm_(self.parameters, MAX_GRAD_NORM)
+                nn.utils.clip_grad_norm_(self.parameters, GRADIENT_LIMIT)
                 self.optimizer.step()
         keep = min(AVERAGING, self.iteration / (self.iteration + 10))
         with torch.no_grad():
@@ -324,7 +324,7 @@ class AttackLearner:
         # The agent saw moved + sigma * noise: how likely would that be now, compared with then?
         change = (steps["moved"] - moved) / sigma
         ratio = (-(steps["noise"] * change).sum(dim=1) - 0.5 * change.square().sum(dim=1)).exp()
-        gain = torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
+        gain = torch.minimum(ratio * advantage, ratio.clamp(1 - RATIO_CLIP, 1 + RATIO_CLIP) * advantage)
         return (price * moved.square().sum(dim=1) - gain).mean()
 
     def _judge(self, steps: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -348,7 +348,7 @@ class AttackLearner:
         gained = -steps["reward"].float() * self.reward_scale + next_potential - potential
         errors = gained + following - values
         advantage = _sum_ahead(errors, steps["episode"], steps["step"], self.n_envs)
-        spread = float(advantage.std()) + TINY
+        spread = float(advantage.std()) + ALMOST_ZERO
         return (advantage - advantage.mean()) / spread, advantage + values, price / spread
 
 

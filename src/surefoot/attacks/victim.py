@@ -35,7 +35,7 @@ MOST_PROBES = 16
 # ones would be rounded to nothing. Where large ones overflow, it is divided by SMALLER, and at last they count as zero.
 SCALE = 64.0
 SMALLER = 64.0
-LEAST_SCALE = 2.0**-20
+LEAST_LOGIT_SCALE = 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -383,7 +383,7 @@ def find_overflow(gradient: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tens
     """
     # An overflow anywhere in a row's pass makes its gradient infinite or no number.
     finite = gradient.flatten(1).isfinite().all(dim=1)
-    again = ~finite & (scale > LEAST_SCALE)
+    again = ~finite & (scale > LEAST_LOGIT_SCALE)
     next_scale = torch.where(again, scale / SMALLER, scale)
     return again, next_scale, torch.where(expand_rows(finite, gradient), gradient, 0)
 

@@ -165,7 +165,7 @@ def find_baseline(
         for number, wave in enumerate(candidates, start=first):
             # Every candidate on random numbers of its own.
             plans.append(_plan_wave(task, wave, search, seed, (Purpose.BASELINE_SEARCH, number), n_envs))
-        for done, (number, mean) in enumerate(workers.map_unordered(_mean_return, plans, range(len(plans))), start=1):
+        for done, (number, mean) in enumerate(workers.map_unordered(_play_one, plans, range(len(plans))), start=1):
             means[number] = mean
             if progress is not None:
                 progress(first + done, count)
@@ -187,7 +187,7 @@ def find_baseline(
     )
 
 
-def _mean_return(plans: Sequence[Plan], number: int) -> float:
+def _play_one(plans: Sequence[Plan], number: int) -> float:
     return float(play(plans[number]).returns.mean())
 
 

@@ -89,7 +89,7 @@ class Plan:
         _check_fit(self.task, self.policy)
         self._check_channels()
         if self.per_step:
-            _check_rewards(self.task)
+            _check_step_rewards(self.task)
 
     def _check_channels(self) -> None:
         """Reject noise or attacks on actions that have no limits, and attacks on what has no noise where some has."""
@@ -302,7 +302,7 @@ def resolve_device(name: str, *, remote: bool = False) -> str:
     return name
 
 
-def _check_rewards(task: Task) -> None:
+def _check_step_rewards(task: Task) -> None:
     """Reject a task whose rewards cannot be certified step by step."""
     if task.scoring.gamma is not None:
         raise InputError("a budget per step goes with the plain return only; leave the discount out")

@@ -32,9 +32,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from surefoot.compute import processor_kind
 from surefoot.errors import InputError, is_out_of_memory
-from surefoot.play.plan import Plan as RunPlan
-from surefoot.play.plan import agent_hash
-from surefoot.play.workers import LOOK, InFlight, Plan, Result
+from surefoot.play.plan import Plan, agent_hash
+from surefoot.play.workers import LOOK, Given, InFlight, Result
 from surefoot.provenance import source_hash, versions
 
 ANSWER = 20.0  # seconds that a cluster has to answer
@@ -139,11 +138,11 @@ def _stdout_of_this_thread() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Job(Generic[Plan, Result]):
+class Job(Generic[Given, Result]):
     """What workers get once: the work, its plan, and what their machines must have in common with this one."""
 
-    work: Callable[[Plan, int], Result]
-    plan: Plan
+    work: Callable[[Given, int], Result]
+    plan: Given
     fingerprint: Callable[[Result], str] | None
     identity: dict[str, str]
     cores: int
@@ -163,7 +162,7 @@ class Job(Generic[Plan, Result]):
 def identity_of(plan: object) -> dict[str, str]:
     """Return versions and a hash of the code and, of a run, the hash of the agent as it is in this process."""
     identity = {**versions(), "ray": ray.__version__, "source code": source_hash()[:12]}
-    if isinstance(plan, RunPlan):
+    if isinstance(plan, Plan):
         identity["agent"] = agent_hash(plan.policy)
     return identity
 
@@ -207,7 +206,7 @@ def _run_on_node(box: list[ray.ObjectRef[Job[Any, Any]]], index: int, only_finge
     if only_fingerprint:
         assert job.fingerprint is not None
         result = job.fingerprint(result)
-    device = job.plan.device if isinstance(job.plan, RunPlan) else "cpu"
+    device = job.plan.device if isinstance(job.plan, Plan) else "cpu"
     return NodeResult(ray.get_runtime_context().get_node_id(), processor_kind(device), result)
 
 
@@ -226,8 +225,8 @@ class RayCluster:
 
     def map_unordered(
         self,
-        work: Callable[[Plan, int], Result],
-        plan: Plan,
+        work: Callable[[Given, int], Result],
+        plan: Given,
         indices: Sequence[int],
         *,
         gpu: float = 0.0,
@@ -260,10 +259,10 @@ class RayCluster:
             tasks.cancel_running()
 
 
-class BlockTasks(Generic[Plan, Result]):
+class BlockTasks(Generic[Given, Result]):
     """Ray's tasks, one for each block that runs, of a job that is sent once."""
 
-    def __init__(self, job: Job[Plan, Result], needs: dict[str, float]) -> None:
+    def __init__(self, job: Job[Given, Result], needs: dict[str, float]) -> None:
         # In a list, so that a worker gets the reference and unpacks the job once, not for every block.
         self.box = [ray.put(job)]
         # Ray does not repeat what was lost: it would not know how often is too often.

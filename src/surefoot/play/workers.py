@@ -24,7 +24,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from surefoot.errors import InputError
 
-Plan = TypeVar("Plan")
+Given = TypeVar("Given")
 Result = TypeVar("Result")
 Key = TypeVar("Key")
 LOOK = 5.0  # seconds after which a wait for results is interrupted to look around
@@ -41,8 +41,8 @@ class Workers(Protocol):
 
     def map_unordered(
         self,
-        work: Callable[[Plan, int], Result],
-        plan: Plan,
+        work: Callable[[Given, int], Result],
+        plan: Given,
         indices: Sequence[int],
         *,
         gpu: float = 0.0,
@@ -94,8 +94,8 @@ class Processes:
 
     def map_unordered(
         self,
-        work: Callable[[Plan, int], Result],
-        plan: Plan,
+        work: Callable[[Given, int], Result],
+        plan: Given,
         indices: Sequence[int],
         *,
         gpu: float = 0.0,
@@ -144,7 +144,7 @@ class Processes:
             _wait_for_end(children)
 
 
-def run_apart(what: str, work: Callable[[Plan, int], Result], plan: Plan, *, gpu: float = 0.0) -> Result:
+def run_apart(what: str, work: Callable[[Given, int], Result], plan: Given, *, gpu: float = 0.0) -> Result:
     """Return ``work(plan, 0)`` of a forked process, so that code of others ends that one at worst.
 
     Where processes cannot be forked, or need a GPU, it is computed here: not everything can be sent to a fresh

@@ -34,7 +34,7 @@ CERTIFICATE_SCHEMA = 1
 CERTIFICATE_FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
 # What only some setups have.
-_OPTIONAL = ("gamma", "sigma_per_feature", "action_sigma", "stochastic", "stated_by_user")
+_OPTIONAL_SETUP = ("gamma", "sigma_per_feature", "action_sigma", "stochastic", "stated_by_user")
 _REQUESTED = ("norm", "mixed", "probabilities", "quantiles", "cvars")
 
 
@@ -258,7 +258,7 @@ class Certificate(ABC):
             "estimate_sem": self.estimate_sem,
         }
         content |= self.requested
-        for key in _OPTIONAL:
+        for key in _OPTIONAL_SETUP:
             if self.metadata.get(key) is not None:
                 content[key] = self.metadata[key]
         if self.action_sigma > 0:
@@ -470,7 +470,7 @@ def _read_metadata(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a certificate's file says about the setup."""
     if not names_limits(content.get("stated_by_user", [])):
         raise ValueError(f"expected stated_by_user to list some of {', '.join(LIMITS)}")
-    metadata = {key: content[key] for key in (*_SETUP, *_OPTIONAL) if content.get(key) is not None}
+    metadata = {key: content[key] for key in (*_SETUP, *_OPTIONAL_SETUP) if content.get(key) is not None}
     if content.get("max_steps") is not None:
         metadata["max_steps"] = int(content["max_steps"])
     if "action_sigma" in metadata:

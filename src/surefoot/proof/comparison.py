@@ -53,7 +53,7 @@ Floats = NDArray[np.float64]
 
 COMPARISON_FILE = "comparison.json"
 COMPARISON_SCHEMA = 1
-LISTED = 10  # changed episodes that are named
+MOST_CHANGES = 10  # changed episodes that are named
 # Whoever reads of two agents may think of two algorithms.
 NOT_ALGORITHMS = (
     "This is about these agents, not about the algorithms that trained them: another training run gives another "
@@ -66,7 +66,7 @@ PAIRED_BY = {
 }
 _FEWEST_EPISODES = 1_000  # before which nothing is given up
 _HOPELESS_GAP = 4.0  # in standard errors of B's mean
-_MOST_DIGITS = 15
+_MOST_SHOWN_DIGITS = 15
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Changes:
             return None
         differences = pairs.differences
         largest = []
-        for row in np.argsort(-np.abs(differences), kind="stable")[:LISTED]:
+        for row in np.argsort(-np.abs(differences), kind="stable")[:MOST_CHANGES]:
             if differences[row] != 0:
                 largest.append((pairs.names[row], float(pairs.a[row]), float(pairs.b[row])))
         return cls(
@@ -245,7 +245,7 @@ class Comparison:
     def digits(self) -> int:
         """Decimals with which a proved order also reads as one, although bounds are rounded towards each other."""
         digits = count_decimals(*self.limits, self.means[0])
-        while digits < _MOST_DIGITS and self.winner is not None:
+        while digits < _MOST_SHOWN_DIGITS and self.winner is not None:
             low = float(format_lower(self.interval.low, digits))
             high = float(format_upper(self.interval.high, digits))
             if low > 0 or high < 0:

@@ -14,7 +14,7 @@ from surefoot.report.page import fill_template, read_asset
 
 _WIDTH = 640  # of the chart, in its own units
 _ROW = 34
-_MARGIN = 70
+_LABELS = 70
 
 
 def write_comparison_page(comparison: Comparison, path: Path) -> None:
@@ -89,7 +89,7 @@ def _draw_chart(comparison: Comparison) -> str:
 
     def place(value: float) -> float:
         inside = min(max(value, -reach), reach)
-        return _MARGIN + (_WIDTH - _MARGIN - 10) * (inside + reach) / (2 * reach)
+        return _LABELS + (_WIDTH - _LABELS - 10) * (inside + reach) / (2 * reach)
 
     height = _ROW * len(rows) + 30
     parts = [
@@ -102,7 +102,7 @@ def _draw_chart(comparison: Comparison) -> str:
     for index, (budget, low, high) in enumerate(rows):
         y = _ROW * index + _ROW / 2
         parts.append(
-            f'<text x="{_MARGIN - 10}" y="{y + 5:.1f}" text-anchor="end" fill="currentColor">{escape(budget)}</text>'
+            f'<text x="{_LABELS - 10}" y="{y + 5:.1f}" text-anchor="end" fill="currentColor">{escape(budget)}</text>'
         )
         parts.append(
             f'<line x1="{place(low):.1f}" x2="{place(high):.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" '

@@ -27,7 +27,7 @@ from surefoot.report.finished_run import FinishedRun
 
 MOST_COMPARED = 200_000  # episodes: beyond, other methods take longer than a reader waits for a page
 MOST_BET = 20_000  # episodes: bets take longer still
-COMPARED = tuple(method for method in METHODS if method not in ("auto", "paper", "sequential"))
+COMPARED_METHODS = tuple(method for method in METHODS if method not in ("auto", "paper", "sequential"))
 FINE = 50  # at least so many budgets are drawn
 
 Values = list[float | None]
@@ -81,7 +81,7 @@ def other_methods(run: FinishedRun, grid: Sequence[float]) -> dict[str, BoundCur
     # Of "auto" the method that it selected would only repeat the certificate's own curve.
     used = {run.proved.method, (run.proved.method_selection or {}).get("method")}
     found: dict[str, BoundCurve] = {}
-    for method in COMPARED:
+    for method in COMPARED_METHODS:
         if method in used or (method == "betting" and len(run.records[0]) > MOST_BET):
             continue
         made = _recompute(run, method)

@@ -98,7 +98,7 @@ def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
             what = f"of {format_exact(run.proved.ceiling)}, certified"
         return f"≥ {format_lower(run.proved.lower[run.headline_index], run.digits)}", what
     if not certified and len(runs) == 1:
-        mean, _, error = _lowest_mean(runs[0])[0].partition(" ± ")
+        mean, _, error = _strongest_attack(runs[0])[0].partition(" ± ")
         what = "mean return under the strongest attack tried"
         if error:
             what = f"± {error}, {what}"
@@ -203,7 +203,7 @@ def excluded_threat(groups: Sequence[Group]) -> str:
 def attack_sentence(run: FinishedRun) -> str:
     """Return what the strongest attack of a run measured, in one sentence."""
     attack = run.measured
-    mean, worst = _lowest_mean(run)
+    mean, worst = _strongest_attack(run)
     noise = "undefended (sigma = 0)"
     if run.sigma > 0 or run.action_sigma > 0:
         noise = f"smoothed with {run.noise}"
@@ -215,7 +215,7 @@ def attack_sentence(run: FinishedRun) -> str:
     )
 
 
-def _lowest_mean(run: FinishedRun) -> tuple[str, int]:
+def _strongest_attack(run: FinishedRun) -> tuple[str, int]:
     """Return the lowest mean under attack as text, and which budget it belongs to."""
     curve = run.measured["curve"]
     budgets = run.measured["budgets"]

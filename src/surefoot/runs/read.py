@@ -92,8 +92,8 @@ def _assemble_run(
     records: list[Episodes],
     setup: Path,
 ) -> FinishedRun:
-    notes = _read_if_there(folder / "run.json")
-    written = _read_if_there(setup)
+    notes = _read_or_empty(folder / "run.json")
+    written = _read_or_empty(setup)
     tape = None
     if (folder / "replay.npz").exists():
         tape = read_npz(folder / "replay.npz", "replay", most=MOST_TAPED)
@@ -160,5 +160,5 @@ def check_attack(content: Mapping[str, Any]) -> None:
     int(content["n_episodes"])
 
 
-def _read_if_there(path: Path) -> dict[str, Any]:
+def _read_or_empty(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}

@@ -448,7 +448,7 @@ def train_ppo(run: TrainingRun, settings: PpoSettings) -> Policy:
     learner = PpoLearner(task, run.noise, settings, run.seed, torch.device(run.device))
     if run.imitated is not None:
         learner.actor.head.explore_little()
-    progress = Progress(run, settings, learner, folder)
+    progress = PpoProgress(run, settings, learner, folder)
     if run.resume:
         progress.restore()
     players: Players | None = None
@@ -479,7 +479,7 @@ def train_ppo(run: TrainingRun, settings: PpoSettings) -> Policy:
     return policy
 
 
-class Progress:
+class PpoProgress:
     """How far a training run is: what it does next, when it validates, and when it ends."""
 
     def __init__(self, run: TrainingRun, settings: PpoSettings, learner: PpoLearner, folder: TrainingFolder) -> None:

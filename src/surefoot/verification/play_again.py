@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from surefoot.noise import Noise
 from surefoot.play.environments import inspect
 from surefoot.play.envs.source import Source, registered_steps
 from surefoot.play.plan import Plan
-from surefoot.play.rollout import run_blocks
+from surefoot.play.rollout import Progress, run_blocks
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
 from surefoot.play.tasks import TASKS, discounted, get_task
@@ -32,7 +32,6 @@ from surefoot.play.workers import DeadWorkerError, Processes, Workers
 from surefoot.provenance import versions
 from surefoot.verification.recompute.run_files import Raw
 
-Progress = Callable[[int, int], None]
 # Fresh episodes of an agent of another maker that are run one at a time, as it is deployed.
 FEWEST_ALONE = 16
 MOST_ALONE = 64

@@ -1,6 +1,6 @@
 """Pickles read as data: every object in them becomes an inert stand-in, in bounded time, and nothing is called.
 
-``Reader`` reads one; ``read_array`` and ``read_dtype`` say what arrays and types of numbers of numpy would be made.
+``Reader`` reads one; ``array_of`` and ``dtype_of`` say what arrays and types of numbers of numpy would be made.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def is_name(value: Any) -> TypeGuard[type[Inert]]:
     return isinstance(value, type) and issubclass(value, Inert)
 
 
-def read_array(value: Any) -> NDArray[Any]:
+def array_of(value: Any) -> NDArray[Any]:
     """Return the array or the number of numpy that would be made."""
     if not isinstance(value, Inert):
         raise TypeError(f"an array was expected, got a {type(value).__name__}")
@@ -168,11 +168,11 @@ def read_array(value: Any) -> NDArray[Any]:
         raise ValueError(f"an array was expected, got {value.name:.100}")
     if not isinstance(content, bytes | bytearray):
         raise TypeError(f"the bytes of an array were expected, got a {type(content).__name__}")
-    flat = np.frombuffer(bytes(content), dtype=read_dtype(dtype))
+    flat = np.frombuffer(bytes(content), dtype=dtype_of(dtype))
     return flat.reshape(tuple(map(int, shape)), order="F" if fortran else "C")
 
 
-def read_dtype(value: Any) -> str:
+def dtype_of(value: Any) -> str:
     """Return the name of a type of numpy that would be made."""
     if not isinstance(value, Inert) or value.name != "numpy.dtype":
         raise TypeError("a type of numbers was expected, got something else")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.agents.sb3.inert_pickle import Inert, Reader, is_name, read_array, read_dtype
+from surefoot.agents.sb3.inert_pickle import Inert, Reader, array_of, dtype_of, is_name
 from surefoot.agents.sb3.settings import SPACES, Facts, PartSizes, UnreadableError, facts_of_action_parts
 from surefoot.errors import InputError
 
@@ -49,7 +49,7 @@ def facts_of_file(data: Mapping[str, Any]) -> Facts:
         UnreadableError: If a pickle cannot be read as data.
     """
     try:
-        return _read_facts(data)
+        return _facts_of_pickles(data)
     except (InputError, UnreadableError):
         raise
     except Exception as error:
@@ -57,7 +57,7 @@ def facts_of_file(data: Mapping[str, Any]) -> Facts:
         raise UnreadableError("its pickled settings are damaged") from error
 
 
-def _read_facts(data: Mapping[str, Any]) -> Facts:
+def _facts_of_pickles(data: Mapping[str, Any]) -> Facts:
     policy = _read_setting(data, "policy_class")
     if not is_name(policy) or not policy.name.endswith("Policy"):
         raise UnreadableError("its policy class is not stored by its name")
@@ -123,7 +123,7 @@ def _read_observations(space: Any) -> dict[str, Any]:
         return {"shape": (_read_count(space),)}
     if kind != "Box":
         raise InputError(f"the model's observations are {_describe(space)}, expected a Box or a Dict")
-    dtype = read_dtype(space.state.get("dtype"))
+    dtype = dtype_of(space.state.get("dtype"))
     if dtype not in ("uint8", "float32", "float64"):
         raise UnreadableError(f"its observations are {dtype} (an image?), expected floats")
     return {"shape": _read_shape(space.state), "pixels": dtype == "uint8"}
@@ -138,15 +138,15 @@ def _read_actions(space: Any) -> dict[str, Any]:
     if kind == "MultiBinary":
         return facts_of_action_parts([2] * prod(_read_shape(space.state)), binary=True)
     if kind == "MultiDiscrete":
-        counts = read_array(space.state["nvec"]).ravel().tolist()
-        if not counts or min(counts) < 1 or ("start" in space.state and read_array(space.state["start"]).any()):
+        counts = array_of(space.state["nvec"]).ravel().tolist()
+        if not counts or min(counts) < 1 or ("start" in space.state and array_of(space.state["start"]).any()):
             raise UnreadableError("the parts of its actions do not all start at 0")
         return facts_of_action_parts(counts, binary=False)
     if kind != "Box" or len(_read_shape(space.state)) != 1:
         raise InputError(f"the model's actions are {_describe(space)}, expected Discrete or a one-dimensional Box")
     (width,) = _read_shape(space.state)
-    low = read_array(space.state["low"]).astype(np.float32)
-    high = read_array(space.state["high"]).astype(np.float32)
+    low = array_of(space.state["low"]).astype(np.float32)
+    high = array_of(space.state["high"]).astype(np.float32)
     if low.shape != (width,) or high.shape != (width,):
         raise UnreadableError("the bounds of its actions do not have their shape")
     return {"n_actions": None, "width": width, "limits": (low, high)}
@@ -195,21 +195,21 @@ def _read_parts(state: Mapping[str, Any]) -> PartSizes:
 def _read_size(space: Any) -> int:
     """Return how many numbers a part has in the vector."""
     kind = _kind_of(space)
-    if kind == "Box" and read_dtype(space.state.get("dtype")) in ("float32", "float64"):
+    if kind == "Box" and dtype_of(space.state.get("dtype")) in ("float32", "float64"):
         return prod(_read_shape(space.state))
     if kind == "Discrete":
         return _read_count(space)
     if kind == "MultiBinary":
         return prod(_read_shape(space.state))
     if kind == "MultiDiscrete":
-        return int(read_array(space.state["nvec"]).sum())
+        return int(array_of(space.state["nvec"]).sum())
     raise UnreadableError("a part of its observations is not a vector")
 
 
 def _read_integer(value: Any) -> int:
     if type(value) is int:
         return value
-    found = read_array(value)
+    found = array_of(value)
     if found.shape != () or not np.issubdtype(found.dtype, np.integer):
         raise UnreadableError("a number is not a whole one")
     return int(found)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.agents.normalization import Statistics
-from surefoot.agents.sb3.inert_pickle import Reader, read_array
+from surefoot.agents.sb3.inert_pickle import Reader, array_of
 from surefoot.errors import InputError
 from surefoot.files import read_bytes
 
@@ -91,7 +91,7 @@ def _read_floats(value: Any) -> NDArray[np.float64]:
     """Return an array of floats, live or as a pickle describes it."""
     if isinstance(value, int | float | np.number | np.ndarray):
         return np.array(value, dtype=np.float64)
-    found = read_array(value)
+    found = array_of(value)
     if found.dtype.kind != "f":
         raise ValueError(f"floats were expected, got {found.dtype}")
     return found.astype(np.float64)

@@ -63,7 +63,7 @@ class Part:
         return scaled
 
 
-def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = ()) -> Iterator[Part]:
+def list_parts(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = ()) -> Iterator[Part]:
     """Yield the parts of an observation in order, or say what cannot carry noise.
 
     Args:
@@ -79,7 +79,7 @@ def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = 
         else:
             named = enumerate(space.spaces)
         for key, inner in named:
-            yield from parts_of(name, inner, (*path, key))
+            yield from list_parts(name, inner, (*path, key))
         return
     if isinstance(space, spaces.Box):
         pixels = space.dtype == np.uint8 and (space.low == 0).all() and (space.high == 255).all()
@@ -122,7 +122,7 @@ def flatten_rows(parts: Sequence[Part], observation: Any, n_rows: int, as_tensor
             raise InputError(f"{part.name} of an observation has the shape {tuple(numbers.shape)}, expected {expected}")
         numbers = numbers.reshape(n_rows, -1)
         if isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete):
-            numbers = _one_hot(numbers, part.space)
+            numbers = _one_hot_parts(numbers, part.space)
         numbers = numbers.to(torch.float64 if part.number_type is np.float64 else torch.float32)
         if part.unit != 1:
             numbers = numbers / part.unit
@@ -131,7 +131,7 @@ def flatten_rows(parts: Sequence[Part], observation: Any, n_rows: int, as_tensor
     return torch.cat(columns, dim=1)
 
 
-def _one_hot(numbers: Tensor, space: spaces.Discrete | spaces.MultiDiscrete) -> Tensor:
+def _one_hot_parts(numbers: Tensor, space: spaces.Discrete | spaces.MultiDiscrete) -> Tensor:
     """Return ones and zeros for categories, those of each number one after the other."""
     sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
     starts = np.broadcast_to(np.ravel(space.start), sizes.shape)
@@ -198,7 +198,7 @@ def factors_of(space: spaces.Space[Any]) -> tuple[int, ...] | None:
 
 def flatten_env(name: str, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """Return the environment with Box observations and with Box or Discrete actions, or say why that cannot be."""
-    parts = tuple(parts_of(name, environment.observation_space))
+    parts = tuple(list_parts(name, environment.observation_space))
     if not isinstance(environment.observation_space, spaces.Box):
         environment = FlatObservation(environment, parts)
     actions = environment.action_space

@@ -85,7 +85,7 @@ class Gymnasium:
                 # Terminated or truncated: the step limit is one of the task's rules.
                 over.append(bool(result[2] or result[3]))
             if self.reward_range is not None:
-                check_rewards(rewards, self.reward_range)
+                check_reward_limits(rewards, self.reward_range)
             paid = torch.tensor(rewards, dtype=torch.float64, device=self.device)
             return self._make_observation(observations), paid, torch.tensor(over, device=self.device)
 
@@ -130,7 +130,7 @@ class Gymnasium:
         return torch.from_numpy(batch.astype(kind, copy=False)).to(self.device)
 
 
-def check_rewards(rewards: Sequence[float], reward_range: tuple[float, float]) -> None:
+def check_reward_limits(rewards: Sequence[float], reward_range: tuple[float, float]) -> None:
     """Raise InputError for a reward outside of the range that was given, which it proves wrong."""
     low, high = reward_range
     for reward in rewards:

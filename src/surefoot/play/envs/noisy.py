@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.channel import Channel
-from surefoot.play.envs.flat import Part, parts_of
+from surefoot.play.envs.flat import Part, list_parts
 from surefoot.play.streams import WRAPPER, Stream, seed_sequence
 
 
@@ -90,7 +90,7 @@ def _plain_parts(space: gymnasium.Space[Any]) -> tuple[Part, ...]:
     # Parts within parts would need names of their own, which agents of other libraries would not know.
     nested = any(isinstance(one, Dict | Tuple) for one in inner)
     if isinstance(space, Box | Dict) and not nested:
-        return tuple(parts_of("this environment", space))
+        return tuple(list_parts("this environment", space))
     raise InputError(
         f"noise needs Box observations or a Dict of plain parts, got {type(space).__name__}; "
         "wrap the environment in gymnasium.wrappers.FlattenObservation first"

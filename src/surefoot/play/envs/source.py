@@ -126,7 +126,7 @@ class Source:
         """What it is called in records."""
         if isinstance(self.maker, EnvSpec):
             return self.maker.id
-        return _name_of(self.maker)
+        return _maker_name(self.maker)
 
     @property
     def title(self) -> str:
@@ -150,7 +150,7 @@ class Source:
             layers = self.maker.additional_wrappers
         # Those of a spec are inside of those that are given.
         wrappers = [f"{layer.entry_point}={json.dumps(layer.kwargs, default=repr)}" for layer in layers]
-        wrappers += map(_name_of, self.wrappers)
+        wrappers += map(_maker_name, self.wrappers)
         found = {
             "env_kwargs": self._all_kwargs,
             "env_files": self.files,
@@ -242,7 +242,7 @@ class Source:
                 "take num_envs=N and make so many"
             )
         for wrapper in self.wrappers:
-            environment = called(_name_of(wrapper), _load_wrapper(wrapper, environment), environment)
+            environment = called(_maker_name(wrapper), _load_wrapper(wrapper, environment), environment)
         _refuse_learners(environment)
         if self.condition is not None and isinstance(environment, VectorEnv):
             self.condition.check_autoreset(self.name, autoreset_mode(environment))
@@ -454,11 +454,11 @@ def _installation_hint(name: str) -> str:
     return "if a package registers it, import that with env_modules=, or give env='module:factory'"
 
 
-def _name_of(maker: object) -> str:
+def _maker_name(maker: object) -> str:
     if isinstance(maker, str):
         return maker
     if isinstance(maker, partial):
-        return f"{_name_of(maker.func)}{maker.args}{maker.keywords}"
+        return f"{_maker_name(maker.func)}{maker.args}{maker.keywords}"
     module = getattr(maker, "__module__", type(maker).__module__)
     return f"{module}:{getattr(maker, '__qualname__', type(maker).__qualname__)}"
 

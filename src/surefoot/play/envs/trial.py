@@ -36,19 +36,19 @@ INFLUENCE = "copies of {} that are stepped in turn influence one another"
 USED = "a copy of {} that has run episodes runs others than a new copy after reset with the same seed"
 
 
-class Shown(NamedTuple):
+class ShownStep(NamedTuple):
     """What an environment shows after a reset or a step."""
 
     observation: NDArray[Any]
     reward: float
     over: bool
 
-    def is_equal(self, other: Shown) -> bool:
+    def is_equal(self, other: ShownStep) -> bool:
         """Whether both are the same bit for bit."""
         same = np.float64(self.reward).tobytes() == np.float64(other.reward).tobytes() and self.over == other.over
         return same and self.observation.tobytes() == other.observation.tobytes()
 
-    def is_alike(self, other: Shown) -> bool:
+    def is_alike(self, other: ShownStep) -> bool:
         """Whether they differ by what may be rounding."""
         near = _is_near(self.observation, other.observation) and _is_near(self.reward, other.reward)
         return near and self.over == other.over
@@ -152,7 +152,7 @@ def _first_broken_rule(new: Callable[[int], TriedCopy]) -> str | None:
     return None
 
 
-def _run_twice(tried: TriedCopy, most: int, start: TriedCopy | None = None) -> list[Shown]:
+def _run_twice(tried: TriedCopy, most: int, start: TriedCopy | None = None) -> list[ShownStep]:
     """Return what two episodes of a copy show, with seed and global generators of ``start``, by default its own."""
     start = start or tried
     outside = global_streams()
@@ -163,7 +163,7 @@ def _run_twice(tried: TriedCopy, most: int, start: TriedCopy | None = None) -> l
         set_global_streams(outside)
 
 
-def _run_in_turn(one: TriedCopy, other: TriedCopy, most: int) -> tuple[list[Shown], list[Shown]]:
+def _run_in_turn(one: TriedCopy, other: TriedCopy, most: int) -> tuple[list[ShownStep], list[ShownStep]]:
     """Return what two episodes of each copy show when they are stepped in turn, each with global generators of its own.
 
     Environments may draw from these: they are seeded for every block.
@@ -172,7 +172,7 @@ def _run_in_turn(one: TriedCopy, other: TriedCopy, most: int) -> tuple[list[Show
     copies = (one, other)
     streams = [tried.streams for tried in copies]
     running = [_yield_steps(tried.environment, tried.seed, most) for tried in copies]
-    shown: tuple[list[Shown], list[Shown]] = ([], [])
+    shown: tuple[list[ShownStep], list[ShownStep]] = ([], [])
     over = [False, False]
     try:
         while not all(over):
@@ -189,25 +189,25 @@ def _run_in_turn(one: TriedCopy, other: TriedCopy, most: int) -> tuple[list[Show
     return shown
 
 
-def _yield_steps(environment: Any, seed: int, most: int) -> Iterator[Shown]:
+def _yield_steps(environment: Any, seed: int, most: int) -> Iterator[ShownStep]:
     """Yield what two episodes, or their beginnings, show with the same made-up actions."""
     actions = copy.deepcopy(environment.action_space)  # which copies may share, as an attribute of their class
     for reset in (partial(environment.reset, seed=seed), environment.reset):
         actions.seed(0)
-        yield Shown(np.array(reset()[0]), 0.0, False)
+        yield ShownStep(np.array(reset()[0]), 0.0, False)
         for _ in range(most):
             observation, reward, terminated, truncated, _ = environment.step(actions.sample())
             over = bool(terminated or truncated)
-            yield Shown(np.array(observation), float(reward), over)
+            yield ShownStep(np.array(observation), float(reward), over)
             if over:
                 break
 
 
-def _are_equal(one: list[Shown], other: list[Shown]) -> bool:
+def _are_equal(one: list[ShownStep], other: list[ShownStep]) -> bool:
     return len(one) == len(other) and all(a.is_equal(b) for a, b in zip(one, other, strict=True))
 
 
-def _are_alike(one: list[Shown], other: list[Shown]) -> bool:
+def _are_alike(one: list[ShownStep], other: list[ShownStep]) -> bool:
     """Return whether episodes are equal, or begin to differ by what may be rounding, which then may grow."""
     for a, b in zip_longest(one, other):
         if a is None or b is None:
@@ -217,7 +217,7 @@ def _are_alike(one: list[Shown], other: list[Shown]) -> bool:
     return True
 
 
-def _repeats_itself(shown: list[Shown]) -> bool:
+def _repeats_itself(shown: list[ShownStep]) -> bool:
     """Return whether the second episode repeats the first: the environment draws nothing."""
     # Two equal episodes have one length.
     half, odd = divmod(len(shown), 2)

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from surefoot.errors import InputError
 from surefoot.play.envs.base import Clock
-from surefoot.play.envs.flat import factors_of, flatten_rows, parts_of, unflatten_actions
+from surefoot.play.envs.flat import factors_of, flatten_rows, list_parts, unflatten_actions
 from surefoot.play.envs.gymnasium_env import (
-    check_rewards,
+    check_reward_limits,
     global_streams,
     report_failures,
     seed_global_streams,
@@ -108,7 +108,7 @@ class Vector:
             raise
         self.name = type(self.simulator.unwrapped).__name__
         self.autoreset = autoreset_mode(self.simulator)
-        self.parts = tuple(parts_of(self.name, self.simulator.single_observation_space))
+        self.parts = tuple(list_parts(self.name, self.simulator.single_observation_space))
         space = self.simulator.single_action_space
         self.action_space = space
         self.factors = factors_of(space)
@@ -176,7 +176,7 @@ class Vector:
         if self.condition is not None:
             self.met = self.met | (reward > 0)
         if self.reward_range is not None:
-            check_rewards(reward[~unpaid].tolist(), self.reward_range)
+            check_reward_limits(reward[~unpaid].tolist(), self.reward_range)
         self.restarting = torch.zeros_like(waiting)
         return self.observation, reward, self.over
 

@@ -8,7 +8,7 @@ asks, in a process of its own and with made-up actions:
 - With the same actions in every row, do the rows of many seeds look like independent draws of one distribution? Then
   what coincides does so across seeds too (``log_chance_of_copies``), and no number that rows show is more alike within
   a seed, or within a row, than by chance (``log_chance_of_groups``). Each of the four questions rejects an honest
-  simulator with a probability of at most ``ALARM``.
+  simulator with a probability of at most ``SIMULATOR_ALARM``.
 
 It cannot see what shows only later than its steps, only in states that made-up actions do not reach, or what rows share
 so little of that these seeds do not tell. What returns tell of that is in ``play.independence``.
@@ -39,13 +39,13 @@ from surefoot.play.streams import seed_sequence
 from surefoot.play.workers import run_apart
 
 N_ROWS = 32
-N_SEEDS = 32
-ALARM = 1e-9  # an honest simulator is rejected with at most this probability, by each of four questions
-MOST_NUMBERS = 64  # of an observation that are compared
-SAME_SEED = "two copies of {} with the same seed run different episodes"
-USED = "{} runs other episodes after reset with a seed than a new copy with that seed"
-OTHER_SEED = "{} runs the same episodes with different seeds"
-SHARED = "the rows of {} share random numbers: with the same actions they resemble each other within one seed"
+N_TRIAL_SEEDS = 32
+SIMULATOR_ALARM = 1e-9  # an honest simulator is rejected with at most this probability, by each of four questions
+MOST_OBSERVED = 64  # of an observation that are compared
+NOT_REPEATED = "two copies of {} with the same seed run different episodes"
+NOT_RESET = "{} runs other episodes after reset with a seed than a new copy with that seed"
+SEED_IGNORED = "{} runs the same episodes with different seeds"
+ROWS_ALIKE = "the rows of {} share random numbers: with the same actions they resemble each other within one seed"
 DIFFERENT = "the rows of {} are different environments: with the same actions some differ from others with every seed"
 NEIGHBORS = "rows of {} depend on what their neighbors do, or on when these end"
 
@@ -75,7 +75,7 @@ class Table:
         """Return numbers of each row, one function of its episode each: what it saw first and last, and earned."""
         first = self.observations[0]
         last = self.observations[-1]
-        columns = np.linspace(0, first.shape[1] - 1, min(first.shape[1], MOST_NUMBERS)).astype(int)
+        columns = np.linspace(0, first.shape[1] - 1, min(first.shape[1], MOST_OBSERVED)).astype(int)
         earned = self.rewards.sum(axis=0)[:, None]
         length = (~self.over).sum(axis=0)[:, None]
         return np.concatenate((first[:, columns], last[:, columns], earned, length), axis=1)
@@ -89,7 +89,7 @@ def check_simulator(name: str, simulators: Simulators, max_steps: int) -> None:
         simulators: Makes it.
         max_steps: After how many steps episodes are cut off.
     """
-    broken = run_apart(f"trying {name}", _broken_rule, (simulators, max_steps))
+    broken = run_apart(f"trying {name}", _broken_row_rule, (simulators, max_steps))
     if broken is not None:
         raise InputError(
             f"{broken.format(name)}: episodes would not be independent, or could not be repeated; draw all random "
@@ -97,14 +97,14 @@ def check_simulator(name: str, simulators: Simulators, max_steps: int) -> None:
         )
 
 
-def _broken_rule(given: tuple[Simulators, int], _: int) -> str | None:
+def _broken_row_rule(given: tuple[Simulators, int], _: int) -> str | None:
     """Return the rule that a simulator breaks, if the trial shows one."""
     simulators, max_steps = given
     with ExitStack() as opened:
-        return _first_broken_rule(lambda: opened.enter_context(closing(Tried(simulators.make(N_ROWS), max_steps))))
+        return _first_broken_row_rule(lambda: opened.enter_context(closing(Tried(simulators.make(N_ROWS), max_steps))))
 
 
-def _first_broken_rule(make: Callable[[], Tried]) -> str | None:
+def _first_broken_row_rule(make: Callable[[], Tried]) -> str | None:
     used = make()
     actions = used.draw_actions()
     began = time.monotonic()
@@ -116,18 +116,18 @@ def _first_broken_rule(make: Callable[[], Tried]) -> str | None:
     if used.run(0, actions).rows() != one.rows():
         # One more copy tells whether it was the past of this one, or chance.
         if make().run(0, actions).rows() == make().run(0, actions).rows():
-            return USED
-        return SAME_SEED
+            return NOT_RESET
+        return NOT_REPEATED
     if make().run(0, actions).rows() != one.rows():
-        return USED
+        return NOT_RESET
     for first in (0, 1):
         # Every second row acts differently, and will end at other times; the others must not notice.
         mixed = actions.copy()
         mixed[:, first::2] = actions[-1, first]
         if used.run(0, mixed).rows()[1 - first :: 2] != one.rows()[1 - first :: 2]:
             return NEIGHBORS
-    few = actions[: int(np.clip(SECONDS / N_SEEDS / per_step, FEWEST, len(actions)))]
-    return _dependent_rows([used.run(seed, few) for seed in range(N_SEEDS)])
+    few = actions[: int(np.clip(SECONDS / N_TRIAL_SEEDS / per_step, FEWEST, len(actions)))]
+    return _dependent_rows([used.run(seed, few) for seed in range(N_TRIAL_SEEDS)])
 
 
 def _dependent_rows(tables: list[Table]) -> str | None:
@@ -138,14 +138,14 @@ def _dependent_rows(tables: list[Table]) -> str | None:
         return None
     by_seed = [table.rows() for table in tables]
     by_row = [list(row) for row in zip(*by_seed, strict=True)]
-    if all(rows == by_seed[0] for rows in by_seed) or log_chance_of_copies(by_row) < math.log(ALARM):
-        return OTHER_SEED
-    if log_chance_of_copies(by_seed) < math.log(ALARM):
-        return SHARED
-    level = math.log(ALARM / numbers.shape[2])
+    if all(rows == by_seed[0] for rows in by_seed) or log_chance_of_copies(by_row) < math.log(SIMULATOR_ALARM):
+        return SEED_IGNORED
+    if log_chance_of_copies(by_seed) < math.log(SIMULATOR_ALARM):
+        return ROWS_ALIKE
+    level = math.log(SIMULATOR_ALARM / numbers.shape[2])
     for column in np.moveaxis(numbers, 2, 0):
         if log_chance_of_groups(column) < level:
-            return SHARED
+            return ROWS_ALIKE
         if log_chance_of_groups(column.T) < level:
             return DIFFERENT
     return None

@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from surefoot.errors import InputError
+from surefoot.proof.bounds.bands import Counts
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample, Samples
 from surefoot.proof.bounds.tangent_scores import Guesses, Score
 
 Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
 
 _ROUNDING = 1e-12  # of the range of the score: more than the error of Phi, Phi^-1, exp and of the sums
 

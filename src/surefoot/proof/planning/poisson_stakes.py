@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 _LOG_MEANS = np.linspace(np.log(0.02), np.log(2e4), 96)  # logarithms of means of N
 _SCORES = np.linspace(-5.0, 5.3, 128)  # normal scores of chances
-_ROWS = np.arange(_LOG_MEANS.size)
+_TABLE_ROWS = np.arange(_LOG_MEANS.size)
 _COLUMNS = np.arange(_SCORES.size)
 
 
@@ -31,7 +31,7 @@ def interpolated_stakes(chances: Floats, means: Floats) -> Floats:
     """Return lambda h for chances to win and means of the number of drops to come, from a table."""
     table = _stake_table().ravel()
     width = _SCORES.size
-    row = np.minimum(np.interp(np.log(means), _LOG_MEANS, _ROWS), _LOG_MEANS.size - 1.001)
+    row = np.minimum(np.interp(np.log(means), _LOG_MEANS, _TABLE_ROWS), _LOG_MEANS.size - 1.001)
     column = np.minimum(np.interp(-ndtri(chances), _SCORES, _COLUMNS), width - 1.001)
     i = row.astype(int)
     j = column.astype(int)
