@@ -449,6 +449,7 @@ ELSEWHERE = {
     "--json",  # what is printed, not what is run
     "--quiet",
     "--verbose",
+    "--bundle",  # test_bundle.py
     "--returns",  # test_cli.py, runs/test_returns.py
     "--units",  # above
     "--certificate",  # runs/test_attacked_run.py

@@ -3,14 +3,15 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
-from string import Template
 
 import pytest
 import yaml
 
 import surefoot
-from surefoot.cli.main import main
+from surefoot.cli.main import build_parser, main
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {"certify": "robustness", "compare": "no-worse"}  # reusable workflows, and who calls them
@@ -29,13 +30,20 @@ def inputs_of(name):
 
 
 def scripts(name, values):
-    """Return the commands of a workflow as a shell would split them, with its inputs filled in."""
+    """Return the commands of a workflow as a shell splits them, with its inputs as variables."""
     job = WORKFLOWS[name]["jobs"][name]
     given = {key: one.get("default", "") for key, one in inputs_of(name).items()} | values
     names = {key: re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", text)[1] for key, text in job["env"].items()}
     variables = {key: given[source] for key, source in names.items()}
     steps = [step["run"] for step in job["steps"] if "run" in step]
-    return [shlex.split(Template(step).substitute(variables)) for step in steps]
+    shown = f"{shlex.quote(sys.executable)} -c 'import json, sys; print(json.dumps(sys.argv[1:]))'"
+    # Functions in place of both programs: they print what they are given.
+    programs = "".join(f'{program}() {{ {shown} {program} "$@"; }}; ' for program in ("surefoot", "python"))
+    commands = []
+    for step in steps:
+        done = subprocess.run(["sh", "-c", programs + step], env=variables, capture_output=True, text=True, check=True)
+        commands.append(json.loads(done.stdout))
+    return commands
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -95,6 +103,22 @@ def test_its_commands_prove_and_verify_and_fail_where_nothing_is_proved(tmp_path
     certify[certify.index("100@0.1")] = "199@0.4"
     assert main([*certify[1:], "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["require"]["proved"] is False
+
+
+def test_options_with_json_reach_both_commands_whole():
+    """As the guide writes them, without blanks; planted: with blanks a shell splits them."""
+    wrapper = 'ClipReward={"min_reward":0,"max_reward":10}'
+    (job,) = CALLERS["certify"]["jobs"].values()
+    values = {**job["with"], "options": f"--wrapper {wrapper} --reward-range 0,10"}
+    values["verify-options"] = f"--env Hopper-v5 --wrapper {wrapper}"
+    _, certify, verify = scripts("certify", values)
+    assert certify[-4:] == ["--wrapper", wrapper, "--reward-range", "0,10"]
+    assert verify == ["surefoot", "verify", "certificate", "--env", "Hopper-v5", "--wrapper", wrapper]
+    build_parser().parse_args(certify[1:])
+    build_parser().parse_args(verify[1:])
+    with_blanks = wrapper.replace(",", ", ")
+    values["options"] = f"--wrapper {with_blanks}"
+    assert with_blanks not in scripts("certify", values)[1]
 
 
 def test_the_dockerfile_runs_the_two_commands_by_targets_that_exist():

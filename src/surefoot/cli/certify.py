@@ -27,7 +27,7 @@ from surefoot.cli.options import (
     show_share,
     workers_of,
 )
-from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
+from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, RUN, STATISTICS, STOPPING, add_command, section
 from surefoot.cli.task import DEFINED, add_task, limits_note, one_of, task_of
 from surefoot.errors import InputError
 from surefoot.noise import Noise
@@ -63,6 +63,7 @@ def add_certify(commands: Any) -> None:
     _add_advanced(parser)
     add_common(parser, own_seed=True)
     add_record(parser)
+    _add_bundle(parser)
     add_share(parser)
     parser.set_defaults(run=run_certify)
 
@@ -104,6 +105,15 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="sequential run: N episodes at most, fewer once --require or --tol is reached",
+    )
+
+
+def _add_bundle(parser: argparse.ArgumentParser) -> None:
+    section(parser, RUN).add_argument(
+        "--bundle",
+        action="store_true",
+        help="copy the agent's file and its statistics into the run directory, so that 'surefoot verify DIR' needs "
+        "nothing else elsewhere",
     )
 
 
@@ -172,6 +182,11 @@ def run_certify(arguments: argparse.Namespace) -> int:
     needed = ("agent", "sigma") if arguments.action_sigma == 0 else ("agent",)
     task = task_of(arguments, *needed, chosen=chosen, gamma=arguments.gamma)
     agent = agent_of(arguments, chosen.agent, task)
+    if arguments.bundle and chosen.agent is not None:
+        from surefoot.agents.bundle import check_bundled
+
+        # Before hours of episodes.
+        check_bundled(chosen.agent)
     # Everything below is in the units of the environment: certificates and files know no others.
     units = Units()
     if arguments.units == "normalized":
@@ -232,7 +247,24 @@ def run_certify(arguments: argparse.Namespace) -> int:
     # A sequential certificate is valid whenever it stops, by Ctrl-C too; so this is no error.
     if (run.certificate.method_selection or {}).get("stopped") == "stopped by hand":
         notes.append("Interrupted: run the same command again to continue.")
-    return _show_run(arguments, run, notes)
+    code = _show_run(arguments, run, notes)
+    if arguments.bundle and run.directory is not None:
+        command = _write_bundle(arguments, chosen.agent, run.directory)
+        if not arguments.json:
+            # On one line, however long: it is there to be copied.
+            print(f"Verify it anywhere with: {command}")
+    return code
+
+
+def _write_bundle(arguments: argparse.Namespace, agent: str | None, folder: Path) -> str:
+    """Put the agent into the run directory; return the command that verifies it."""
+    from surefoot.agents.bundle import write_bundle
+    from surefoot.files import read_json
+    from surefoot.verification.allowed import verify_command
+
+    if agent is not None:
+        write_bundle(folder, agent, vecnormalize=arguments.vecnormalize, command=arguments.command_line)
+    return verify_command(folder, read_json(folder / "setup.json"), arguments.command_line, has_bundle=True)
 
 
 def _make_query(arguments: argparse.Namespace, task: Task | None, noise: Noise, units: Units) -> Query:
@@ -263,8 +295,9 @@ def _run_share(arguments: argparse.Namespace, task: Task, agent: Policy | None, 
     from surefoot.api.certify import certify_share
 
     refuse(arguments, ("require", "tol", "tol_budget", "max_episodes"), "--blocks: a share is not certified")
-    if arguments.record:
-        raise InputError("--record cannot be combined with --blocks: record when all shares are merged")
+    for name in ("record", "bundle"):
+        if getattr(arguments, name):
+            raise InputError(f"--{name} cannot be combined with --blocks: use it when all shares are merged")
     with workers_of(arguments) as workers, progress_bar("running", "episodes", arguments) as report:
         folder, n_episodes = certify_share(
             task,
@@ -291,8 +324,9 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
     refuse(arguments, running, "--returns: no episodes are run")
     if arguments.action_sigma > 0 or arguments.mixed:
         raise InputError("--action-sigma and --mixed cannot be combined with --returns: no episodes are run")
-    if arguments.record:
-        raise InputError("--record cannot be combined with --returns: no episodes are run")
+    for name in ("record", "bundle"):
+        if getattr(arguments, name):
+            raise InputError(f"--{name} cannot be combined with --returns: no episodes are run")
     if arguments.units != "raw":
         raise InputError("--units normalized cannot be combined with --returns: there is no agent with statistics")
     episodes, taken = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)

@@ -16,6 +16,7 @@ from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.finish import write_figure, write_run_report
 from surefoot.runs.read import read_run
 
+BUNDLE_FILE = "bundle.json"  # of agents.bundle, which needs torch
 TABLES: dict[str, tuple[str, Callable[[Sequence[FinishedRun]], str]]] = {
     "md": ("report.md", as_markdown),
     "latex": ("report.tex", as_latex),
@@ -102,6 +103,7 @@ def _write_format(arguments: argparse.Namespace, folders: list[Path]) -> Path:
 
 def _write_auditor_pages(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     from surefoot.report.evidence import write_evidence
+    from surefoot.verification.allowed import verify_command
     from surefoot.verification.verify import verify
 
     if len(folders) != 1 or arguments.format != "html":
@@ -111,6 +113,10 @@ def _write_auditor_pages(arguments: argparse.Namespace, folders: list[Path]) -> 
     if run.certificate is not None:
         # No episode is rerun: evidence is of what the files say, and 'surefoot verify' reruns them.
         verdict = verify(folders[0], blocks=0).to_json()
-    page, statement = write_evidence(run, verdict, folders[0], arguments.out)
+    typed = run.notes.get("command")
+    command = verify_command(
+        folders[0], run.setup, None if typed is None else str(typed), has_bundle=(folders[0] / BUNDLE_FILE).exists()
+    )
+    page, statement = write_evidence(run, verdict, folders[0], arguments.out, command=command)
     print(f"Statement to be signed: {statement}")
     return page

@@ -29,13 +29,16 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:surefoot:certificate:v1"
 
 
-def write_evidence(run: FinishedRun, verdict: Mapping[str, Any], folder: Path, out: Path | None = None) -> list[Path]:
+def write_evidence(
+    run: FinishedRun, verdict: Mapping[str, Any], folder: Path, out: Path | None = None, *, command: str
+) -> list[Path]:
     """Write the page and the statement.
 
     Args:
         run: A certified run.
         verdict: What an independent recomputation of the run found, as JSON data.
         folder: The run directory.
+        command: What verifies the run, with all that it needs.
         out: Path of the page; by default ``evidence.html`` in the run directory. The statement is written next to it.
 
     Returns:
@@ -62,7 +65,16 @@ def write_evidence(run: FinishedRun, verdict: Mapping[str, Any], folder: Path, o
     signed = page.with_name(STATEMENT)
     text = json.dumps(evidence_statement(run, run.certificate, verdict), indent=1, allow_nan=False) + "\n"
     write_text(signed, text)
-    write_text(page, _page(run, run.certificate, verdict, folder, sha256(text.encode())))
+    write_text(
+        page,
+        _page(
+            run,
+            run.certificate,
+            verdict,
+            command,
+            sha256(text.encode()),
+        ),
+    )
     return [page, signed]
 
 
@@ -96,7 +108,7 @@ def evidence_statement(run: FinishedRun, stated: Certificate, verdict: Mapping[s
     }
 
 
-def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], folder: Path, digest: str) -> str:
+def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], command: str, digest: str) -> str:
     groups = group_runs([run])
     escape = html.escape
     checks = []
@@ -130,7 +142,7 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], fol
             "checks": f'<div class="words">{html.table("Checks", ["check", "result", "found"], checks)}</div>',
             "not-checked": "".join(html.tag("li", line) for line in verdict["not_checked"]),
             "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "folder": escape(str(folder)),
+            "command": escape(command),
             "statement": STATEMENT,
             "statement-hash": digest,
             "version": escape(versions()["surefoot"]),

@@ -30,6 +30,7 @@ from surefoot.play.task import Task
 from surefoot.play.tasks import TASKS, discounted, get_task
 from surefoot.play.workers import DeadWorkerError, Processes, Workers
 from surefoot.provenance import versions
+from surefoot.verification.allowed import imports_code, needed_options
 from surefoot.verification.recompute.run_files import Raw
 
 # Fresh episodes of an agent of another maker that are run one at a time, as it is deployed.
@@ -145,10 +146,10 @@ def _environment_task(setup: Mapping[str, Any], options: RerunOptions) -> Task:
     modules = tuple(map(str, setup.get("env_modules", ())))
     success = None if setup.get("success") is None else str(setup["success"])
     kwargs = dict(setup.get("env_kwargs", {}))
-    needed = shlex.join(_needed_options(environment, wrappers, modules, success, kwargs))
+    needed = shlex.join(needed_options(environment, wrappers, modules, success, kwargs))
     recorded = (environment, wrappers, modules, success)
     allowed = (options.environment, options.wrappers, options.env_modules, options.success)
-    if _imports_code(*recorded) and allowed != recorded:
+    if imports_code(*recorded) and allowed != recorded:
         # Modules are imported and wrappers called: a certificate must not choose what is executed here.
         raise CannotRerunError(f"the environment {environment!r} would import a module; use {needed} to allow it")
     # Nor which files are opened: numbers name none.
@@ -174,37 +175,12 @@ def _environment_task(setup: Mapping[str, Any], options: RerunOptions) -> Task:
     return replace(task, scoring=replace(task.scoring, ceiling=setup["ceiling"]))
 
 
-def _imports_code(environment: str, wrappers: Sequence[str], modules: Sequence[str], success: str | None) -> bool:
-    # The key of an info imports nothing.
-    return ":" in environment or bool(wrappers or modules) or ":" in (success or "")
-
-
 def runs_code(plan: Plan) -> bool:
     """Return whether the environment of a plan is, or is changed by, code that the user allowed to be imported."""
     made = plan.task.made_with
-    return _imports_code(
+    return imports_code(
         plan.task.environment, made.get("wrappers", ()), made.get("env_modules", ()), made.get("success")
     )
-
-
-def _needed_options(
-    environment: str,
-    wrappers: tuple[str, ...],
-    modules: tuple[str, ...],
-    success: str | None,
-    kwargs: Mapping[str, Any],
-) -> list[str]:
-    """Return the options of the command that allow an environment."""
-    needed = ["--env", environment]
-    for wrapper in wrappers:
-        needed += ["--wrapper", wrapper]
-    for module in modules:
-        needed += ["--env-module", module]
-    if success is not None:
-        needed += ["--success", success]
-    if kwargs:
-        needed += ["--env-kwargs", json.dumps(kwargs)]
-    return needed
 
 
 def _as_sorted_text(kwargs: Mapping[str, Any]) -> str:

@@ -51,7 +51,7 @@ def verify(
     Args:
         folder: The run directory.
         agent: The agent that was certified, where it is not a pretrained one: its file, ``module:name`` of a torch
-            module, or the module itself.
+            module, or the module itself. By default that of the run directory's bundle.
         agent_b: The same of the second agent of a comparison.
         blocks: How many blocks of episodes to rerun, chosen at random; 0 for none (nothing is verified then, the bounds
             are recomputed), None for all. By default so many that a forgery that raises a bound by more than 1% is
@@ -114,6 +114,7 @@ def verify(
         return verdict
     # Reruns need torch and environments; the checks of files do not.
     try:
+        from surefoot.agents.bundle import read_bundle
         from surefoot.verification.play_again import RerunOptions
         from surefoot.verification.rerun import rerun_episodes
     except ModuleNotFoundError as error:
@@ -122,6 +123,11 @@ def verify(
         verdict.not_checked.insert(0, NO_RERUN)
         return verdict
 
+    bundle = None if is_comparison or agent is not None else read_bundle(Path(folder))
+    if bundle is not None:
+        # Whatever is in it: an agent with another hash than the certified one is refused.
+        agent = bundle.agent
+        vecnormalize = vecnormalize or bundle.vecnormalize
     options = RerunOptions(
         agent=agent,
         environment=environment,

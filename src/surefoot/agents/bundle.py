@@ -1,0 +1,130 @@
+"""A bundle: agent and statistics next to the certificate, and the command that verifies them anywhere.
+
+``write_bundle``  put both into a run directory
+``read_bundle``   where they are; whoever verifies checks the agent's hash, so that a bundle is never trusted
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from surefoot.agents.imported import IMPORT_NAME
+from surefoot.agents.resolve import locate
+from surefoot.errors import InputError
+from surefoot.files import read_json, untrusted, write_json
+from surefoot.provenance import versions
+
+BUNDLE_FILE = "bundle.json"
+AGENT_FOLDER = "agent"
+MOST_BYTES = 500_000_000  # of a folder that is copied
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a run directory contains for whoever verifies it.
+
+    Attributes:
+        agent: The agent's file or folder.
+        vecnormalize: The statistics of its observations, "none", or None where they are near the agent.
+    """
+
+    agent: Path
+    vecnormalize: str | None
+
+
+def write_bundle(folder: Path, agent: str | Path, *, vecnormalize: str | None, command: str | None) -> None:
+    """Copy an agent and its statistics into a run directory, and say what made the run.
+
+    Args:
+        folder: The run directory.
+        agent: The agent's file or folder.
+        vecnormalize: As ``surefoot.as_policy`` takes it.
+        command: What was typed.
+
+    Raises:
+        InputError: If the agent is not a file.
+    """
+    check_bundled(agent)
+    place = folder / AGENT_FOLDER
+    if place.exists():
+        shutil.rmtree(place)
+    place.mkdir(parents=True)
+    copied = _copy_agent(locate(agent), place)
+    statistics = vecnormalize
+    if vecnormalize not in (None, "none"):
+        source = Path(str(vecnormalize))
+        shutil.copyfile(source, place / f"statistics{source.suffix}")
+        statistics = f"{AGENT_FOLDER}/statistics{source.suffix}"
+    setup = read_json(folder / "setup.json")
+    kept = ("environment", "env_kwargs", "wrappers", "env_modules", "success", "max_steps")
+    content: dict[str, Any] = {
+        "schema": 1,
+        "agent": f"{AGENT_FOLDER}/{copied}",
+        "vecnormalize": statistics,
+        "environment": {key: setup[key] for key in kept if key in setup},
+        "versions": versions(),
+        "command": command,
+    }
+    write_json(folder / BUNDLE_FILE, content)
+
+
+def check_bundled(agent: str | Path) -> None:
+    """Raise InputError if an agent is not a file, which nothing can be copied of."""
+    name = str(agent)
+    if IMPORT_NAME.fullmatch(name) and not Path(name).exists():
+        raise InputError(f"bundle= needs an agent in a file, and {name} is code; export it to ONNX, or save it")
+
+
+def _copy_agent(source: Path, place: Path) -> str:
+    """Copy an agent with what its author's tools put next to it; return the name in the new place."""
+    if source.is_dir():
+        size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
+        if size > MOST_BYTES:
+            raise InputError(f"{source} has {size:,} bytes, a bundle at most {MOST_BYTES:,}; name the model's file")
+        shutil.copytree(source, place / source.name)
+        return source.name
+    if source.suffix == ".json":
+        # The model card of an agent of ours has its weights next to it.
+        for path in (source, source.with_suffix(".npz")):
+            shutil.copyfile(path, place / path.name)
+        return source.stem
+    shutil.copyfile(source, place / source.name)
+    # Weights of an ONNX model, and the folder in which RL Baselines3 Zoo keeps statistics.
+    data = source.with_name(f"{source.name}.data")
+    if data.exists():
+        shutil.copyfile(data, place / data.name)
+    beside = source.with_suffix("")
+    if source.suffix == ".zip" and beside.is_dir():
+        shutil.copytree(beside, place / beside.name)
+    return source.name
+
+
+def read_bundle(folder: Path) -> Bundle | None:
+    """Return the agent of a run directory's bundle; None where there is none.
+
+    Raises:
+        InputError: If it names anything outside of the run directory.
+    """
+    path = folder / BUNDLE_FILE
+    if not path.is_file():
+        return None
+    with untrusted(path, "bundle"):
+        content = read_json(path)
+        agent = _inside(folder, content["agent"])
+        vecnormalize = content["vecnormalize"]
+        if vecnormalize not in (None, "none"):
+            vecnormalize = str(_inside(folder, vecnormalize))
+    return Bundle(agent, vecnormalize)
+
+
+def _inside(folder: Path, name: object) -> Path:
+    """Return the path of a file that a bundle names, which must be one of its own."""
+    if not isinstance(name, str):
+        raise TypeError("a path was expected")
+    path = folder / name
+    if not path.resolve().is_relative_to((folder / AGENT_FOLDER).resolve()):
+        raise ValueError(f"{name:.80} is not in its folder {AGENT_FOLDER}")
+    return path

@@ -1,0 +1,70 @@
+"""A bundle is verified where nothing but the run directory is; what is in it is believed by its hash alone."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cli_commands import refused, surefoot_command
+from surefoot.verification.allowed import verify_command
+
+RUN = ("certify", "--env", "CartPole-v1", "--max-steps", 20, "--sigma", 0.1, "--episodes", 40, "--workers", 1)
+
+
+@pytest.fixture
+def bundle(elsewhere, models):
+    """A bundle, in a folder to which its agent has never been copied."""
+    surefoot_command(*RUN, "--agent", models / "PPO-CartPole-v1.zip", "--out", "run", "--bundle", "--quiet")
+    return Path("run")
+
+
+def test_it_is_verified_elsewhere_by_the_command_that_was_printed(bundle, models, capsys):
+    surefoot_command(*RUN, "--agent", models / "PPO-CartPole-v1.zip", "--out", "run", "--bundle", "--quiet")
+    printed = capsys.readouterr().out.splitlines()[-1].removeprefix("Verify it anywhere with: ")
+    Path("there").mkdir()
+    shutil.move("run", "there/run")
+    words = shlex.split(printed.replace("verify run", "verify there/run"))
+    surefoot_command(*words[1:], "--workers", 1, "--fresh", 64, "--quiet")
+    assert "Verified: there/run" in capsys.readouterr().out
+    content = json.loads(Path("there/run/bundle.json").read_text())
+    assert content["agent"] == "agent/PPO-CartPole-v1.zip"
+    assert content["environment"] == {"environment": "CartPole-v1", "max_steps": 20}
+    assert content["versions"]["surefoot"]
+
+
+def test_another_agent_in_the_bundle_is_not_believed(bundle, models, capsys):
+    shutil.copy(models / "DQN-CartPole-v1.zip", bundle / "agent" / "PPO-CartPole-v1.zip")
+    surefoot_command("verify", bundle, "--workers", 1, "--quiet", code=1)
+    assert "the weights of" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("name", ["../outside.zip", "agent/../../outside.zip", "/etc/hostname", 3])
+def test_a_bundle_names_nothing_outside_of_itself(bundle, models, capsys, name):
+    shutil.copy(models / "PPO-CartPole-v1.zip", "outside.zip")
+    content = json.loads((bundle / "bundle.json").read_text())
+    (bundle / "bundle.json").write_text(json.dumps(content | {"agent": name}))
+    refused(capsys, "verify", bundle, "--workers", 1, "--quiet", match="not a readable bundle")
+
+
+def test_code_is_no_file(elsewhere, capsys):
+    Path("mine.py").write_text("def act(seen):\n    return 0\n")
+    refused(capsys, *RUN, "--agent", "mine:act", "--bundle", "--quiet", match="--bundle needs an agent in a file")
+
+
+TYPED = "surefoot certify --env my:Env --agent 'my agent.zip' --vecnormalize=s.pkl --allow-pickle --sigma 0.1"
+SETUP = {"environment": "my:Env", "wrappers": ['ClipReward={"min_reward": 0}'], "env_kwargs": {"g": 1.0}}
+
+
+def test_the_whole_command_names_agent_and_environment():
+    assert shlex.split(verify_command(Path("a run"), SETUP, TYPED, has_bundle=False)) == [
+        *("surefoot", "verify", "a run", "--agent", "my agent.zip", "--vecnormalize", "s.pkl", "--allow-pickle"),
+        *("--env", "my:Env", "--wrapper", 'ClipReward={"min_reward": 0}', "--env-kwargs", '{"g": 1.0}'),
+    ]
+    assert verify_command(Path("run"), {"task": "cartpole-1"}, "surefoot certify cartpole-1", has_bundle=False) == (
+        "surefoot verify run"
+    )
+    named = verify_command(Path("run"), {}, "surefoot certify a2c/Pendulum-v1_1 --sigma 0.1", has_bundle=False)
+    assert named == "surefoot verify run --agent a2c/Pendulum-v1_1"
+    assert "--agent" not in verify_command(Path("run"), SETUP, TYPED, has_bundle=True)
