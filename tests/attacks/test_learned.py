@@ -192,6 +192,7 @@ def test_the_command_trains_for_the_minutes_given_and_takes_a_file(tmp_path, mon
     capsys.readouterr()
     file = str(tmp_path / "a" / "attacker.npz")
     assert main([*call, str(tmp_path / "b"), "--attacker", file]) == 0
+    assert load_attacker(tmp_path / "b" / "attacker.npz").sha256 == load_attacker(file).sha256
     assert json.loads(capsys.readouterr().out)["method"] == "learned"
     assert given == [0.5]
     assert main([*call, str(tmp_path / "c"), "--method", "learned", "--blocks", "1/2"]) == 2

@@ -44,7 +44,7 @@ from surefoot.runs.read import read_run
 from surefoot.runs.shares import Share
 from surefoot.runs.strongest import choose_strongest
 
-ATTACKER_FILE = "attacker.npz"  # in a run directory: the attacker that was trained for it
+ATTACKER_FILE = "attacker.npz"  # in a run directory: the learned attacker that was used
 TRIALS_FILE = "trials.json"  # and what the strongest attack was chosen from
 
 
@@ -305,14 +305,15 @@ def _with_attacker(
     grid: AttackGrid, minutes: float, folder: Path | None, progress: LearningProgress | None
 ) -> AttackGrid:
     """Return the grid with a learned attacker: the given one, that of the run directory, or a new one."""
-    if grid.attacker is not None:
-        return grid
     path = None if folder is None else folder / ATTACKER_FILE
-    if path is not None and path.exists():
+    attacker = grid.attacker
+    if attacker is None and path is not None and path.exists():
         # A run that was killed after its training goes on with the same attacker.
-        return replace(grid, attacker=load_attacker(path))
-    attacker = train_attacker(grid.base, grid.budgets, AttackerTraining(minutes=minutes), progress)
-    if path is not None:
+        attacker = load_attacker(path)
+    if attacker is None:
+        attacker = train_attacker(grid.base, grid.budgets, AttackerTraining(minutes=minutes), progress)
+    # A given one is kept too: whoever reads the run may want to repeat it.
+    if path is not None and not path.exists():
         attacker.save(path)
     return replace(grid, attacker=attacker)
 
