@@ -43,6 +43,7 @@ MOST_THRESHOLDS = 100_000  # of the method "per-threshold"
 MOST_EPISODES = 10_000_000  # of a run, and returns of a file
 MOST_BLOCKS = 200_000  # of a run
 MOST_STEPS = 1_000_000  # of an episode
+MOST_DRAWS = 100  # of the noise for one seed of the environment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +206,14 @@ class Episodes:
         return Noise.of(self.metadata.get("sigma_per_feature", self.sigma), self.metadata.get("action_sigma", 0.0))
 
     @property
+    def draws_per_seed(self) -> int:
+        """How many episodes in a row have the same seed of the environment; 1 where each has its own."""
+        n_draws = self.metadata.get("draws_per_seed", 1)
+        if not is_count(n_draws) or n_draws > MOST_DRAWS:
+            raise InputError(f"draws_per_seed must be a whole number from 1 to {MOST_DRAWS}, got {n_draws!r:.40}")
+        return int(n_draws)
+
+    @property
     def attacked(self) -> bool:
         """Whether the episodes were attacked."""
         return self.budget_used is not None or self.metadata.get("attacker") is not None
@@ -335,6 +344,20 @@ class Episodes:
             processors=processors,
             **arrays,
         )
+
+
+def mean_by_seed(returns: NDArray[np.float64], setup: Mapping[str, Any]) -> tuple[NDArray[np.float64], Any]:
+    """Return the mean return of each seed of the environment, and how many seeds a block has, as a setup says.
+
+    Where every episode has a seed of its own, these are the returns and the size of a block.
+    """
+    n_draws = setup.get("draws_per_seed", 1)
+    block = setup.get("block_size")
+    if not is_count(n_draws) or n_draws == 1 or returns.size % n_draws:
+        return returns, block
+    if is_count(block):
+        block //= n_draws
+    return returns.reshape(-1, n_draws).mean(axis=1), block
 
 
 def check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any]) -> None:

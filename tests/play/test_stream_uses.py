@@ -66,6 +66,9 @@ USES = {
     "src/surefoot/play/loop.py play_block": [
         "block_seeds(plan.seed, plan.purpose, index)",
         "policy_seeds(plan.seed, plan.purpose, index)",
+        # All other streams of a draw: see draw_seeds.
+        "policy_seeds(plan.seed, (Purpose.DRAWS, draw), index)",
+        "(Purpose.DRAWS, draw)",
     ],
     "src/surefoot/play/plan.py Plan.__post_init__": ["seed_sequence(self.seed)"],
     "src/surefoot/play/plan.py seeded_plan": ["replace: seed seed"],  # that was given, or its own

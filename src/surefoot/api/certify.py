@@ -33,6 +33,7 @@ def certify_run(
     require: tuple[float, float] | None = None,
     stop: StoppingRule | None = None,
     n_episodes: int | None = None,
+    draws_per_seed: int = 1,
     seed: int | None = None,
     device: str = "cpu",
     workers: AnyWorkers = 1,
@@ -63,6 +64,8 @@ def certify_run(
         require: A mean return, and the attack budget at which it is to be proved: see ``CertifiedRun.proved``.
         stop: When a sequential run stops; the certificate is then anytime-valid. None runs all episodes.
         n_episodes: Number of episodes, 10,000 by default; with ``stop`` the most there may be.
+        draws_per_seed: Episodes in a row that have the same seed of the environment and noise of their own, for
+            certificates that are not worse for the environment's own luck; ``n_episodes`` counts all of them.
         seed: Seed of the run. By default it follows from agent and setup, so that no agent can contain it.
         device: "cpu", "cuda" or "auto".
         workers: Processes to run episodes with, None for one per core, or other workers; they do not change the
@@ -93,7 +96,10 @@ def certify_run(
         device=device,
         workers=workers,
         per_step=isinstance(query.threat, StepBudget),
+        draws_per_seed=draws_per_seed,
     )
+    if stop is not None and draws_per_seed > 1:
+        raise InputError("draws_per_seed= cannot be combined with a sequential run")
     name = run_name(plan)
     required = None
     if stop is not None:

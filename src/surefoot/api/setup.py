@@ -64,6 +64,7 @@ def plan_run(
     device: str,
     workers: AnyWorkers,
     per_step: bool = False,
+    draws_per_seed: int = 1,
 ) -> Plan:
     """Return the plan of a run, with the seed that follows from agent and setup where none is given.
 
@@ -77,6 +78,7 @@ def plan_run(
         device: "cpu", "cuda" or "auto".
         workers: What is to run it: what "auto" means to them.
         per_step: Whether rewards of each step are kept.
+        draws_per_seed: Episodes with noise of their own for each seed of the environment.
     """
     noise = Noise.of(task.spaces.sigma_of(sigma), action_sigma)
     if action_sigma > 0:
@@ -93,6 +95,7 @@ def plan_run(
         n_episodes=n_episodes,
         device=find_device(device, workers),
         per_step=per_step,
+        draws_per_seed=draws_per_seed,
     )
     return seeded_plan(plan, seed)
 

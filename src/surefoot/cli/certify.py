@@ -163,6 +163,14 @@ def _add_advanced(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --shared-episodes: the budget holds in every attack, not only on average (method binary, else band)",
     )
+    more.add_argument(
+        "--draws-per-seed",
+        type=int,
+        default=1,
+        metavar="K",
+        help="run each seed of the environment K times, with noise of its own: better bounds where the environment's "
+        "luck decides more than the noise; --episodes counts all (default: 1)",
+    )
     more.add_argument("--gamma", type=float, metavar="G", help="discount factor of the return (default: none)")
     more.add_argument(
         "--units",
@@ -231,6 +239,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
             task,
             agent,
             **how,
+            draws_per_seed=arguments.draws_per_seed,
             require=require,
             stop=stop,
             n_episodes=n_episodes,
@@ -298,6 +307,8 @@ def _run_share(arguments: argparse.Namespace, task: Task, agent: Policy | None, 
     for name in ("record", "bundle"):
         if getattr(arguments, name):
             raise InputError(f"--{name} cannot be combined with --blocks: use it when all shares are merged")
+    if arguments.draws_per_seed != 1:
+        raise InputError("--draws-per-seed cannot be combined with --blocks")
     with workers_of(arguments) as workers, progress_bar("running", "episodes", arguments) as report:
         folder, n_episodes = certify_share(
             task,
@@ -327,6 +338,8 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
     for name in ("record", "bundle"):
         if getattr(arguments, name):
             raise InputError(f"--{name} cannot be combined with --returns: no episodes are run")
+    if arguments.draws_per_seed != 1:
+        raise InputError("--draws-per-seed cannot be combined with --returns: no episodes are run")
     if arguments.units != "raw":
         raise InputError("--units normalized cannot be combined with --returns: there is no agent with statistics")
     episodes, taken = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)

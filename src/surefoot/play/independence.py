@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.episodes import MOST_BLOCKS, Episodes
+from surefoot.episodes import MOST_BLOCKS, Episodes, mean_by_seed
 from surefoot.errors import InputError
 from surefoot.files import is_count
 
@@ -31,7 +31,9 @@ Returns = NDArray[np.float64]
 
 def check_independence(episodes: Episodes) -> None:
     """Raise InputError if blocks repeat each other, or returns depend on each other beyond chance."""
-    found = repeated_blocks(episodes.returns, episodes.metadata.get("block_size"))
+    # Episodes of one seed depend on each other, and these means do not.
+    returns, block = mean_by_seed(episodes.returns, episodes.metadata)
+    found = repeated_blocks(returns, block)
     if found:
         raise InputError(
             f"{found[0]} in every return, so that there are fewer independent episodes than {len(episodes)}: the "
@@ -39,7 +41,7 @@ def check_independence(episodes: Episodes) -> None:
             "reset(seed), as self.np_random is"
         )
     # An attacker may learn from one episode to the next.
-    found = [] if episodes.attacked else dependent_returns(episodes.returns, episodes.metadata)
+    found = [] if episodes.attacked else dependent_returns(returns, {**episodes.metadata, "block_size": block})
     if found:
         raise InputError(
             f"the episodes are not independent: {found[0]}; the environment or the agent keeps something from one "

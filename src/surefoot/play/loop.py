@@ -22,10 +22,11 @@ from surefoot.episodes import Episodes
 from surefoot.errors import DependentRowsError, InputError
 from surefoot.play.channel import Channel, Ledger, Rows, action_channel, observation_channel
 from surefoot.play.envs.base import BatchEnv
+from surefoot.play.envs.gymnasium_env import are_same_streams, global_streams
 from surefoot.play.meter import Meter
 from surefoot.play.plan import Plan, limits_of_actions
 from surefoot.play.row_checks import RowChecks
-from surefoot.play.streams import Stream, block_seeds, policy_seeds
+from surefoot.play.streams import Purpose, Stream, block_seeds, draw_seeds, policy_seeds
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -58,10 +59,39 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     """
     first = index * plan.block_size
     count = min(plan.block_size, plan.n_episodes - first)
+    if plan.draws_per_seed == 1:
+        seeds = block_seeds(plan.seed, plan.purpose, index)
+        own = policy_seeds(plan.seed, plan.purpose, index)
+        return _play_rows(plan, index, first, count, seeds, own, watch)
+    draws = []
+    for draw in range(1, plan.draws_per_seed + 1):
+        seeds = draw_seeds(plan.seed, draw, index)
+        own = policy_seeds(plan.seed, (Purpose.DRAWS, draw), index)
+        draws.append(_play_rows(plan, index, first, count // plan.draws_per_seed, seeds, own, watch))
+    return _join_draws(draws)
+
+
+def _join_draws(draws: list[Episodes]) -> Episodes:
+    """Return the episodes of all draws, those of one seed in a row."""
+    returns = np.stack([draw.returns for draw in draws], axis=1).ravel()
+    lengths = np.stack([np.asarray(draw.lengths) for draw in draws], axis=1).ravel()
+    return replace(draws[0], returns=returns, lengths=lengths)
+
+
+def _play_rows(
+    plan: Plan,
+    index: int,
+    first: int,
+    count: int,
+    seeds: tuple[np.random.SeedSequence, ...],
+    policy_streams: tuple[np.random.SeedSequence, int],
+    watch: Watch | None,
+) -> Episodes:
+    """Run episodes of a block with these streams; they count from ``first``."""
     n_envs = min(plan.block_envs, count)
     device = torch.device(plan.device)
     # Streams of their own, so that an attacker that draws random numbers learns nothing about the noise.
-    env_seeds, noise_seeds, own_seeds, actuator_seeds = block_seeds(plan.seed, plan.purpose, index)
+    env_seeds, noise_seeds, own_seeds, actuator_seeds = seeds
     backend = plan.task.backend
     env = backend.batch(plan.block_envs if backend.fixed_rows else n_envs, env_seeds, device)
     ledger = None
@@ -78,7 +108,8 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
         actuator = action_channel(plan.noise, n_envs, limits, Stream(actuator_seeds, device), on_actions)
     own: AbstractContextManager[None] = nullcontext()
     if plan.policy.stochastic:
-        own = seeded(*policy_seeds(plan.seed, plan.purpose, index))
+        own = seeded(*policy_streams)
+    shared = global_streams()
     keep_freed_memory()
     with single_thread(), torch.inference_mode(plan.attacker is None):
         try:
@@ -92,6 +123,11 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
                     "it may act otherwise later; let it keep nothing from one call to the next"
                 )
             channel.check(loop.largest)
+            if plan.draws_per_seed > 1 and not are_same_streams(shared, global_streams()):
+                raise DependentRowsError(
+                    f"{plan.task.name} draws from a generator that all its copies share, so that a seed does not fix "
+                    "its own randomness; draw all of it from self.np_random, or leave draws_per_seed out"
+                )
         finally:
             env.close()
     budget_used = None

@@ -19,7 +19,7 @@ from torch import nn
 from surefoot.agents.memory import Recurrent
 from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy
-from surefoot.episodes import LIMITS, MOST_BLOCKS, MOST_EPISODES, Episodes
+from surefoot.episodes import LIMITS, MOST_BLOCKS, MOST_DRAWS, MOST_EPISODES, Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.channel import Attacker
@@ -50,6 +50,7 @@ class Plan:
         budget: The attacker's l2 budget per episode.
         channels: What it perturbs: "observations", "actions" or both.
         per_step: Whether to keep the rewards of each step, for certificates against a budget per step.
+        draws_per_seed: How many episodes in a row have the same seed of the environment, and noise of their own.
     """
 
     task: Task
@@ -65,9 +66,10 @@ class Plan:
     budget: float = 0.0
     channels: tuple[str, ...] = ("observations",)
     per_step: bool = False
+    draws_per_seed: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("n_episodes", "n_envs", "episodes_per_env"):
+        for name in ("n_episodes", "n_envs", "episodes_per_env", "draws_per_seed"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
@@ -78,7 +80,7 @@ class Plan:
                 f"{self.n_episodes:,} episodes in blocks of {self.block_size} make {self.n_blocks:,} blocks, expected "
                 f"at most {MOST_BLOCKS:,}; run more episodes in parallel (n_envs)"
             )
-        if self.task.backend.fixed_rows and self.block_size > self.block_envs:
+        if self.task.backend.fixed_rows and self.block_size > self.block_envs * self.draws_per_seed:
             raise InputError(f"a row of {self.task.name} runs one episode of a block; leave episodes_per_env out")
         # These raise what they find wrong, now rather than in a worker.
         seed_sequence(self.seed)
@@ -90,6 +92,24 @@ class Plan:
         self._check_channels()
         if self.per_step:
             _check_step_rewards(self.task)
+        if self.draws_per_seed > 1:
+            self._check_draws()
+
+    def _check_draws(self) -> None:
+        """Reject several draws per seed of what is not certified so."""
+        if self.n_episodes % self.draws_per_seed:
+            raise InputError(
+                f"n_episodes= must be a multiple of draws_per_seed=, got {self.n_episodes} and {self.draws_per_seed}"
+            )
+        if self.draws_per_seed > MOST_DRAWS:
+            raise InputError(f"draws_per_seed= must be at most {MOST_DRAWS}, got {self.draws_per_seed}")
+        # A later episode of an environment would begin where the noise of the one before has left its generator.
+        if self.episodes_per_env not in (None, 1):
+            raise InputError("draws_per_seed= goes with one episode per environment; leave episodes_per_env= out")
+        if self.attacker is not None or self.per_step or self.purpose:
+            raise InputError(
+                "draws_per_seed= goes with certificates of whole episodes; leave attacker= and per_step= out"
+            )
 
     def _check_channels(self) -> None:
         """Reject noise or attacks on actions that have no limits, and attacks on what has no noise where some has."""
@@ -120,6 +140,8 @@ class Plan:
     @property
     def block_size(self) -> int:
         """How many episodes a block has."""
+        if self.draws_per_seed > 1:
+            return self.block_envs * self.draws_per_seed
         return self.block_envs * (self.episodes_per_env or self._default_blocks[1])
 
     @property
@@ -189,6 +211,8 @@ class Plan:
             facts["binary"] = True
         if scoring.gamma is not None:
             facts["gamma"] = scoring.gamma
+        if self.draws_per_seed > 1:
+            facts["draws_per_seed"] = self.draws_per_seed
         stated = self._stated_limits()
         if stated:
             facts["stated_by_user"] = stated
@@ -206,8 +230,9 @@ class Plan:
         returns = [scoring.floor]
         if scoring.ceiling is not None:
             returns.append(scoring.ceiling)
+        repeated = np.repeat(returns, self.draws_per_seed)
         made_up = Episodes.from_returns(
-            returns,
+            repeated,
             sigma=self.noise.features or self.noise.sigma,
             action_sigma=self.noise.action_sigma,
             floor=scoring.floor,
@@ -217,6 +242,7 @@ class Plan:
             reward_range=scoring.reward_range,
             max_steps=scoring.max_steps,
             gamma=scoring.gamma,
+            draws_per_seed=self.draws_per_seed,
         )
         if not self.per_step:
             return made_up

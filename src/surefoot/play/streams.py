@@ -11,6 +11,8 @@ below 2^128 and every part of a key below 2^32; ``seed_sequence`` rejects all ot
     2   (block, part)                 episodes of a certificate
     3+  (purpose, ..., block, part)   episodes for any other purpose, ``Purpose`` in front
     2+  (purpose, ..., 0, 6)          where the seeds of vector simulators begin, see ``simulator_seed``
+    4   (DRAWS, draw, block, part)    a certificate with several draws of the noise per seed: the environment's seeds
+                                      are those of draw 0, which is no draw, all else that of draw 1, 2, and so on
     3   (TRAINING, number, part)      training: the number is an Atari game's first step, or PPO's iteration
     3   (DIRECTION, episode, 0)       directions of the constant-direction attack
 
@@ -51,6 +53,7 @@ class Purpose(IntEnum):
     VERIFICATION = 11  # fresh episodes of a verification
     ATTACK_TRAINING = 12  # (ATTACK_TRAINING, iteration): what an attacker learns from
     ATTACK_SELECTION = 13  # (ATTACK_SELECTION, round): choosing an attacker
+    DRAWS = 14  # (DRAWS, draw): see draw_seeds
 
 
 # How many numbers of its own a plan's purpose has behind its first part.
@@ -66,6 +69,7 @@ _NUMBERS: dict[int, int] = {
     Purpose.VERIFICATION: 0,
     Purpose.ATTACK_TRAINING: 1,
     Purpose.ATTACK_SELECTION: 1,
+    Purpose.DRAWS: 1,
 }
 
 
@@ -93,6 +97,18 @@ def block_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.ran
     check_purpose(purpose)
     # Parts 3 and 4 are those of ``policy_seeds``, 6 is that of ``simulator_seed``.
     return tuple(seed_sequence(seed, *purpose, block, part) for part in (0, 1, 2, 5))
+
+
+def draw_seeds(seed: int, draw: int, block: int) -> tuple[np.random.SeedSequence, ...]:
+    """Return the streams of one draw of the noise, 1, 2, ..., for the seeds of a block, as ``block_seeds`` does.
+
+    The environment's is the same for all draws. The others are those of the draw alone, and shared by no two.
+    """
+    if draw < 1:
+        raise ValueError(f"draws count from 1, got {draw}")
+    environment, *_ = block_seeds(seed, (Purpose.DRAWS, 0), block)
+    _, *others = block_seeds(seed, (Purpose.DRAWS, draw), block)
+    return environment, *others
 
 
 def policy_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.random.SeedSequence, int]:

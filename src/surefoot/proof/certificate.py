@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.episodes import LIMITS, MOST_ASKED, Baseline, Episodes, checked_returns, names_limits
+from surefoot.episodes import LIMITS, MOST_ASKED, Baseline, Episodes, checked_returns, mean_by_seed, names_limits
 from surefoot.errors import InputError
 from surefoot.files import number, numbers, read_json, untrusted, write_json
 from surefoot.noise import budget_sigma
@@ -34,7 +34,7 @@ CERTIFICATE_SCHEMA = 1
 CERTIFICATE_FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
 # What only some setups have.
-_OPTIONAL_SETUP = ("gamma", "sigma_per_feature", "action_sigma", "stochastic", "stated_by_user")
+_OPTIONAL_SETUP = ("gamma", "sigma_per_feature", "action_sigma", "stochastic", "stated_by_user", "draws_per_seed")
 _REQUESTED = ("norm", "mixed", "probabilities", "quantiles", "cvars")
 
 
@@ -355,13 +355,21 @@ def same_setup(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return bool(one.get("agent_sha256")) and all(one.get(key) == other.get(key) for key in keys)
 
 
-def checked_episodes(episodes: Episodes, *, stopped: bool = False) -> Floats:
+def checked_episodes(episodes: Episodes, *, stopped: bool = False, by_seed: bool = False) -> Floats:
     """Return the returns of episodes that can be certified, or say why they cannot.
 
     Args:
         episodes: The episodes.
         stopped: Whether fewer episodes than planned will do: the method is valid at every stopping time.
+        by_seed: Whether the method knows that episodes of one seed of the environment depend on each other.
     """
+    if episodes.draws_per_seed > 1 and not by_seed:
+        raise InputError(
+            f"the episodes have {episodes.draws_per_seed} draws of the noise for each seed, so that they are not "
+            "independent; they are certified against budgets for whole episodes by method='nested' alone"
+        )
+    if len(episodes) % episodes.draws_per_seed:
+        raise InputError(f"{len(episodes)} returns are not a multiple of {episodes.draws_per_seed} draws per seed")
     if not stopped:
         episodes.check_complete()
     # The theorems start from the distribution of returns without attack, under the noise that is stated.
@@ -373,7 +381,13 @@ def checked_episodes(episodes: Episodes, *, stopped: bool = False) -> Floats:
 
 
 def common_fields(
-    episodes: Episodes, budgets: Sequence[float], confidence: float, *, stopped: bool = False, on_actions: bool = False
+    episodes: Episodes,
+    budgets: Sequence[float],
+    confidence: float,
+    *,
+    stopped: bool = False,
+    on_actions: bool = False,
+    by_seed: bool = False,
 ) -> dict[str, Any]:
     """Check episodes and return the fields that all certificates of them have in common, without bounds.
 
@@ -383,8 +397,9 @@ def common_fields(
         confidence: Likewise.
         stopped: Whether fewer episodes than planned will do.
         on_actions: Whether the proof divides budgets by ``budget_sigma`` and so covers noise on actions.
+        by_seed: Whether the method knows that episodes of one seed of the environment depend on each other.
     """
-    returns = checked_episodes(episodes, stopped=stopped)
+    returns = checked_episodes(episodes, stopped=stopped, by_seed=by_seed)
     if not on_actions:
         refuse_action_noise(episodes)
     metadata = dict(episodes.metadata)
@@ -394,9 +409,10 @@ def common_fields(
         metadata["stated_by_user"] = episodes.stated_by_user
     mean = float(returns.sum()) / returns.size
     standard_error = None
-    if returns.size > 1:
-        squares = float(np.square(returns - mean).sum())
-        standard_error = math.sqrt(squares / (returns.size - 1)) / math.sqrt(returns.size)
+    independent, _ = mean_by_seed(returns, metadata)
+    if independent.size > 1:
+        squares = float(np.square(independent - mean).sum())
+        standard_error = math.sqrt(squares / (independent.size - 1)) / math.sqrt(independent.size)
     ceiling = None
     if episodes.ceiling is not None:
         ceiling = float(episodes.ceiling)

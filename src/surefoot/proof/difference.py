@@ -99,6 +99,8 @@ def pair_up(a: Episodes, b: Episodes) -> Pairs:
         InputError: If the two are not of one task with one known range of the return.
     """
     check_same_task(a, b)
+    if a.draws_per_seed > 1 or b.draws_per_seed > 1:
+        raise InputError("agents are compared on independent episodes; run both with draws_per_seed=1")
     assert a.ceiling is not None
     only_wins = a.metadata.get("binary") is True and b.metadata.get("binary") is True
     if only_wins and not all(np.isin(one.returns, (a.floor, a.ceiling)).all() for one in (a, b)):

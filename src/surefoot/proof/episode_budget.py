@@ -36,7 +36,7 @@ from surefoot.proof.certificate import (
 )
 from surefoot.proof.planning.auto import choose_method
 from surefoot.proof.planning.bettors import PLANNER_VERSION
-from surefoot.proof.planning.strategies import BoundedMeans, bets_as_json, both_sides
+from surefoot.proof.planning.strategies import BoundedMeans, bets_as_json, both_sides, bound_group_means
 from surefoot.proof.rounding import OUTWARD, format_exact, rounded_lower, rounded_upper
 
 if TYPE_CHECKING:
@@ -44,8 +44,20 @@ if TYPE_CHECKING:
 
 # The paper bounds the probability of each number of steps there.
 PER_THRESHOLD_TASKS = ("cartpole-1", "cartpole-5")
-METHODS = ("auto", "paper", "betting", "sequential", "band", "per-threshold", "dkw", "dkw-one-sided", "binary")
-PLANNED = ("auto", "betting", "sequential")  # methods that decide on earlier returns what they do with later ones
+METHODS = (
+    "auto",
+    "paper",
+    "betting",
+    "sequential",
+    "nested",
+    "band",
+    "per-threshold",
+    "dkw",
+    "dkw-one-sided",
+    "binary",
+)
+# methods that decide on earlier returns what they do with later ones
+PLANNED = ("auto", "betting", "sequential", "nested")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -230,11 +242,13 @@ class EpisodeBudget:
     def certify(self, episodes: Episodes, query: Query) -> EpisodeCertificate:
         """Answer a query about this attacker."""
         method = query.method or "auto"
+        if episodes.draws_per_seed > 1 or method == "nested":
+            method = _nested_method(method, query, episodes.draws_per_seed)
         if query.wants_distribution:
             method = _band_method(query.method)
         if method == "paper":
             method = _paper_method(episodes.metadata)
-        returns = checked_episodes(episodes, stopped=method == "sequential")
+        returns = checked_episodes(episodes, stopped=method == "sequential", by_seed=method == "nested")
         source, selection = _prove_bounds(method, returns, episodes, query)
         spacing = None
         if method == "per-threshold":
@@ -268,7 +282,14 @@ def certificate_of(
     if isinstance(source, BoundedMeans):
         betting = bets_as_json(source)
     made = EpisodeCertificate(
-        **common_fields(episodes, budgets, confidence, stopped=method == "sequential", on_actions=True),
+        **common_fields(
+            episodes,
+            budgets,
+            confidence,
+            stopped=method == "sequential",
+            on_actions=True,
+            by_seed=method == "nested",
+        ),
         method=method,
         method_selection=method_selection,
         threshold_spacing=threshold_spacing,
@@ -289,6 +310,9 @@ def _prove_bounds(
     scaled = np.array([budget / float(episodes.noise.budget_sigma) for budget in query.budgets])
     if method in ("betting", "sequential"):
         return both_sides(returns, scaled, alpha, floor, ceiling, anytime=method == "sequential"), None
+    if method == "nested":
+        groups = returns.reshape(-1, episodes.draws_per_seed)
+        return bound_group_means(groups, scaled, alpha, floor, ceiling), None
     if method != "auto":
         return _fixed_band(method, returns, episodes, alpha, query.threshold_spacing), None
     declared = bool(episodes.metadata.get("binary"))
@@ -301,6 +325,23 @@ def _prove_bounds(
     if choice.method == "band":
         return cdf.tail_tight(rest, alpha), choice.to_json()
     return cdf.spread_thresholds(rest, choice.points, choice.survival_alphas, choice.cdf_alphas), choice.to_json()
+
+
+def _nested_method(method: str, query: Query, n_draws: int) -> str:
+    """Return the method for several draws of the noise per seed; reject what takes them for independent episodes."""
+    if n_draws == 1:
+        raise InputError("method 'nested' needs several draws of the noise per seed; run episodes with draws_per_seed=")
+    if method not in ("auto", "nested"):
+        raise InputError(
+            f"method {method!r} takes episodes for independent, and these have {n_draws} draws of the noise for each "
+            "seed; omit the method"
+        )
+    if query.wants_distribution:
+        raise InputError(
+            "draws_per_seed= gives bounds on means alone; leave thresholds=, quantiles= and cvars= out, or run one "
+            "episode per seed"
+        )
+    return "nested"
 
 
 def _paper_method(setup: Mapping[str, Any]) -> str:

@@ -87,6 +87,7 @@ def attacked_plan(plan: Plan, budget: float) -> Plan | None:
     """Return the same plan under an attack that runs quickly; None for a budget of 0."""
     if budget <= 0:
         return None
+    plan = replace(plan, draws_per_seed=1)
     return replace(plan, attacker=_quick_attack(plan, budget), budget=budget)
 
 
@@ -118,7 +119,7 @@ def _record_tape(plan: Plan, name: str) -> dict[str, NDArray[Any]]:
         as_shown = _as_bytes
     tape = Tape(most)
     # One episode on a stream of its own: what is shown here is part of no certificate.
-    alone = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,))
+    alone = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,), draws_per_seed=1)
     with suppress(RecordingFull):
         play_block(alone, 0, watch=tape.record_step)
     return {

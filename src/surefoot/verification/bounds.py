@@ -16,6 +16,7 @@ from surefoot.verification.plan_again import (
     other_planner,
     plan_shared,
     recompute_bets,
+    recompute_group_bets,
     recompute_step_bets,
 )
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
@@ -45,6 +46,8 @@ def check_episode_bounds(raw: Raw) -> list[str]:
     other = other_planner(certificate)
     wrong = []
     method = claim.method
+    if (method == "nested") != (raw.setup.get("draws_per_seed", 1) != 1):
+        return [f"the method {method} does not fit {raw.setup.get('draws_per_seed', 1)!r} draws per seed"]
     if claim.method == "auto":
         method = chosen_method(raw.returns.size, choice)
         if other is None:
@@ -52,7 +55,13 @@ def check_episode_bounds(raw: Raw) -> list[str]:
             wrong += check_choice(raw.returns, claim, choice, declared=declared)
     elif choice is not None and method != "sequential":
         wrong.append(f"the method {method} selects no method, but a choice is recorded")
-    if method in ("betting", "sequential"):
+    if method == "nested":
+        n_draws = raw.setup.get("draws_per_seed")
+        lower, upper, unplanned = recompute_group_bets(raw.returns, n_draws, claim, bets)
+        if other and unplanned:
+            raise CannotRecomputeError(f"the bets differ from those planned here: {other}")
+        wrong += unplanned
+    elif method in ("betting", "sequential"):
         stop = read_stop(choice, claim.budgets) if method == "sequential" else None
         lower, upper, unplanned = recompute_bets(raw.returns, claim, bets, stop)
         if other and unplanned:
@@ -62,7 +71,7 @@ def check_episode_bounds(raw: Raw) -> list[str]:
         lower, upper = recompute_auto(raw.returns, claim, choice)
     else:
         lower, upper = recompute(raw.returns, claim)
-    if bets is not None and method not in ("betting", "sequential"):
+    if bets is not None and method not in ("betting", "sequential", "nested"):
         wrong.append(f"the method {method} makes no bets, but bets are recorded")
     return wrong + _compare_bounds(raw, claim, lower, upper)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from surefoot.episodes import check_arrays, checked_returns
+from surefoot.episodes import check_arrays, checked_returns, mean_by_seed
 from surefoot.errors import InputError
 from surefoot.files import extremes, is_count, untrusted
 from surefoot.play.independence import dependent_returns, repeated_blocks
@@ -18,11 +18,11 @@ from surefoot.verification.verdict import FAILED, IMPOSSIBLE, Verdict
 
 # Fields of certificates that the setup has too.
 _COPIED: tuple[str, ...] = ("sigma", "sigma_per_feature", "floor", "ceiling", "gamma", "max_steps")
-_COPIED += ("task", "agent", "agent_sha256", "seed", "stochastic", "action_sigma")
+_COPIED += ("task", "agent", "agent_sha256", "seed", "stochastic", "action_sigma", "draws_per_seed")
 _NEEDED = {"schema", "confidence", "n_episodes", "method", "record_sha256", "budgets", "lower", "upper", "statement"}
 _NEEDED |= {"task", "agent", "agent_sha256", "seed", "sigma", "floor", "ceiling", "estimate", "estimate_sem"}
 _OPTIONAL = {"gamma", "sigma_per_feature", "stochastic", "norm", "method_selection", "bets", "planner", "max_steps"}
-_OPTIONAL |= {"stated_by_user", "action_sigma", "channel"}
+_OPTIONAL |= {"stated_by_user", "action_sigma", "channel", "draws_per_seed"}
 _NEEDED_BY_FILE = {
     "certificate.json": _NEEDED | {"joint_confidence", "threshold_spacing"},
     "shared.json": _NEEDED | {"kind", "n_shared_episodes", "certain", "n_pilot_episodes"},
@@ -46,10 +46,11 @@ def check_record(raw: Raw, verdict: Verdict) -> bool:
         wrong = differences({"agent": raw.run.get("agent_sha256")}, {"agent": raw.setup.get("agent_sha256")})
         verdict.judge("run.json and episode data", wrong, "the same agent")
     wrong = _check_returns(raw)
-    repeated = repeated_blocks(raw.returns, raw.setup.get("block_size"))
+    independent, block = mean_by_seed(raw.returns, raw.setup)
+    repeated = repeated_blocks(independent, block)
     verdict.judge("returns", wrong + repeated, "finite, within floor and ceiling, no repeated blocks")
     if not wrong and is_count(raw.setup.get("n_envs")):
-        dependent = dependent_returns(raw.returns, raw.setup)
+        dependent = dependent_returns(independent, {**raw.setup, "block_size": block})
         verdict.judge("independence", dependent, "blocks, environments and their turns differ by chance only")
     wrong_arrays = _check_arrays(raw)
     verdict.judge("arrays", wrong_arrays, f"{', '.join(sorted(raw.arrays))}: of declared types, shapes and ranges")
@@ -209,11 +210,14 @@ def _check_estimate(raw: Raw) -> list[str]:
     if not close(raw.certificate.get("estimate"), mean, within):
         wrong.append(f"the mean return is {mean:.9g}")
     stated = raw.certificate.get("estimate_sem")
+    # Episodes of one seed depend on each other.
+    independent, _ = mean_by_seed(returns, raw.setup)
+    n = independent.size
     if n == 1:
         if stated is not None:
             wrong.append("a single episode has no standard error")
         return wrong
-    squares = math.fsum(((returns - mean) ** 2).tolist())
+    squares = math.fsum(((independent - mean) ** 2).tolist())
     standard_error = math.sqrt(squares / (n - 1) / n)
     if not close(stated, standard_error, within):
         wrong.append(f"its standard error is {standard_error:.9g}")

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.proof.bounds.samples import OrderedOutcomes, Samples
+from surefoot.proof.bounds.seed_groups import OrderedGroups, SeedGroups
 from surefoot.proof.bounds.settle import AlphaShare, Bet, CapitalAccount, Planner, Settlement, Strategy
 from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns
 from surefoot.proof.planning import thetas
@@ -24,6 +25,7 @@ from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.strategies import AnytimeStrategy, FixedNumberStrategy
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side
 from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, check_rows, check_sides, settled
+from surefoot.verification.recompute.seed_groups import settle_group_bets, table_of
 from surefoot.verification.recompute.sequential import Stop
 from surefoot.verification.recompute.shared_budget import SharedClaim
 from surefoot.verification.recompute.shares import SHARE, alike
@@ -41,7 +43,7 @@ def other_planner(certificate: dict[str, Any]) -> str | None:
     """Return why the plans of a certificate cannot be repeated here, or None."""
     method = certificate.get("method")
     if certificate.get("kind") in (None, "per-step"):
-        is_planned = method in ("auto", "betting", "sequential", "per-step")
+        is_planned = method in ("auto", "betting", "sequential", "nested", "per-step")
         here = PLANNER_VERSION
     else:
         is_planned = certificate["kind"] == "shared" and method == "betting"
@@ -193,6 +195,35 @@ def recompute_step_bets(steps: StepRewards, claim: Claim, bets: Any) -> tuple[Si
     return lower, Side(-mirror.best, -mirror.least), wrong
 
 
+def recompute_group_bets(returns: Floats, n_draws: Any, claim: Claim, bets: Any) -> tuple[Side, Side | None, list[str]]:
+    """Plan all bets on seeds with several draws of the noise again and compute what they prove.
+
+    Args:
+        returns: All returns in order, those of one seed in a row.
+        n_draws: How many the certificate says that a seed has.
+        claim: What the certificate says its bounds were computed from.
+        bets: What the certificate says was bet.
+    """
+    check_sides(bets, claim)
+    table = table_of(returns, n_draws)
+    lower, wrong = _one_side_of_groups(table, (claim.floor, claim.ceiling), claim, bets["lower"])
+    if claim.ceiling is None:
+        return lower, None, wrong
+    mirror, also = _one_side_of_groups(-table, (-claim.ceiling, -claim.floor), claim, bets["upper"])
+    return lower, Side(-mirror.best, -mirror.least), wrong + [f"upper: {text}" for text in also]
+
+
+def _one_side_of_groups(
+    table: Floats, ends: tuple[float, float | None], claim: Claim, rows: list[Any]
+) -> tuple[Side, list[str]]:
+    check_rows(rows)
+    strategy = FixedNumberStrategy(claim.scaled_budgets, claim.alpha, ends[0], None, len(table))
+    ordered = OrderedGroups(SeedGroups(table))
+    rerun = _Rerun(strategy, ordered, rows, claim.alpha)
+    Settlement(rerun, claim.alpha, *ends).after(ordered)
+    return settle_group_bets(table, claim, ends, rerun.bettors, rows)
+
+
 class _Rerun:
     """A strategy whose planners are handed copies of earlier returns, and whose bets are kept, in ``bettors``."""
 
@@ -269,6 +300,8 @@ class _Copies:
         self.outcomes = outcomes
         self.samples = samples
         self._arrays = [_Copied(outcomes.outcomes)]
+        if isinstance(outcomes, OrderedGroups):
+            self._arrays.append(_Copied(outcomes.groups.returns))
         if isinstance(outcomes, OrderedRewards):
             rewards = outcomes.rewards
             self._arrays += [_Copied(array) for array in (rewards.values, rewards.begins, rewards.ends, rewards.first)]
@@ -276,6 +309,8 @@ class _Copies:
     def first(self, n: int) -> OrderedOutcomes:
         """Return the first outcomes."""
         returns, *others = self._arrays
+        if isinstance(self.outcomes, OrderedGroups):
+            return OrderedGroups(SeedGroups(others[0].first(n)), returns.first(n), self.samples)
         if not isinstance(self.outcomes, OrderedRewards):
             return OrderedOutcomes(returns.first(n), self.samples)
         rewards = self.outcomes.rewards
@@ -299,7 +334,7 @@ class _Copied:
     def __init__(self, array: NDArray[Any]) -> None:
         self.array = array
         nothing = np.nan if array.dtype.kind == "f" else -1
-        self._copy = np.full(array.size, nothing, dtype=array.dtype)
+        self._copy = np.full(array.shape, nothing, dtype=array.dtype)
         self._n_copied = 0
 
     def first(self, n: int) -> NDArray[Any]:

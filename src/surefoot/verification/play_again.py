@@ -98,6 +98,7 @@ def load_plan(raw: Raw, options: RerunOptions) -> Plan:
             seed=int(setup["seed"]),
             device=_device_of(setup),
             per_step="reward_range" in setup,
+            draws_per_seed=setup.get("draws_per_seed", 1),
         )
     except DeadWorkerError:
         # It says something about the environment, not about the setup.
@@ -276,6 +277,7 @@ def run_fresh(
                     n_episodes=count,
                     n_envs=width,
                     per_step=False,
+                    draws_per_seed=1,
                 )
             )
     if plan.gpu_share:

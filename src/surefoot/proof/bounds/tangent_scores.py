@@ -30,7 +30,8 @@ from scipy.special import ndtr, ndtri
 from surefoot.proof.bounds.gaussian_shift import shift_down
 
 Floats = NDArray[np.float64]
-Guesses = tuple[Floats, Floats]  # points above the floor, ascending, and the guess of P(X >= point) at each
+# points above the floor, ascending, and the guess of P(X >= point) at each; more where outcomes are more than returns
+Guesses = tuple[Floats, ...]
 
 _ROUNDING = 1e-12  # of the range of the score: more than the error of Phi, Phi^-1 and exp in its knots
 

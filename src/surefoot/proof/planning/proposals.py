@@ -17,17 +17,24 @@ from numpy.typing import NDArray
 
 from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
+from surefoot.proof.bounds.seed_groups import GroupScore, OrderedGroups, SeedGroups
 from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns, step_scores
 from surefoot.proof.bounds.tangent_scores import Guesses, PlainScore, Score, tangent_scores
 
 Floats = NDArray[np.float64]
-Past = Sample | RewardRuns  # what a plan is made of: returns in no order, or the rewards of episodes
+# what a plan is made of: returns in no order, the rewards of episodes, or the returns of seeds
+Past = Sample | RewardRuns | SeedGroups
 
 MOST_GROUPS = 256  # groups of outcomes that a plan distinguishes
 LARGEST_SCALED_BUDGET = 30.0  # beyond, no guess below 1 gives anything that a float can distinguish from 0
 _POINTS = 600  # at most, that guesses are made for
 _SMOOTHING = 0.1  # outcomes added to those below each threshold: unseen is not impossible
 _CUTOFFS = np.geomspace(0.1, 10.0, 7)  # in outcomes of all that will be run
+_FEWEST_DRAWS = 100  # of the past, for guesses of their own
+_MOST_LEVELS = 32  # of luck that are distinguished
+_FEWEST_LOW = 30  # in the lowest levels
+_BORROWED = 20.0  # draws that all other levels count for
+_USUAL = 0.95  # of seeds, whose draws differ by no more than the reach
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +50,8 @@ def known_of(past: OrderedOutcomes) -> Past:
     """Return what a plan may be made of."""
     if isinstance(past, OrderedRewards):
         return past.rewards
+    if isinstance(past, OrderedGroups):
+        return past.groups
     return past.sample()
 
 
@@ -52,9 +61,15 @@ def propose_scores(past: Past, expected: float | None, *, scaled_budget: float, 
         return []
     if scaled_budget == 0 and isinstance(past, Sample):
         return [Proposal(PlainScore(floor))]
+    if scaled_budget == 0 and isinstance(past, SeedGroups):
+        return [Proposal(GroupScore(np.empty(0), 0.0, [PlainScore(floor)], past.n_draws))]
     # the fewer outcomes there will be, the less can be proved of thresholds that are rarely missed
     total = 2 * past.size if expected is None else expected
+    if isinstance(past, SeedGroups):
+        total *= past.n_draws
     cutoffs = [min(0.5, float(many) / total) for many in _CUTOFFS]
+    if isinstance(past, SeedGroups):
+        return _propose_group_scores(past, cutoffs, scaled_budget, floor)
     scores: list[Score]
     if isinstance(past, RewardRuns):
         if scaled_budget == 0:
@@ -70,6 +85,75 @@ def propose_scores(past: Past, expected: float | None, *, scaled_budget: float, 
     for score, guess, cutoff in zip(scores, survival, cutoffs, strict=True):
         proposals.append(Proposal(score, (points, guess), cutoff))
     return proposals
+
+
+def _propose_group_scores(
+    past: SeedGroups, cutoffs: Sequence[float], scaled_budget: float, floor: float
+) -> list[Proposal]:
+    """Return scores that distinguish one level of luck, two, four and so on, as far as the past has draws for each."""
+    points = group_values(Sample.of(past.returns.ravel()), _POINTS).values
+    points = points[points > floor]
+    reach = typical_reach(past)
+    luck = past.luck(reach)
+    proposals = []
+    for n_levels in level_counts(past):
+        cuts = level_cuts(luck, n_levels)
+        # for each cut-off the guesses of every level
+        levels = [_guess_below(*known, cutoffs) for known in _missed_by_level(past.returns, luck, cuts, points)]
+        # below all luck that was seen nothing is guessed, so that the score cannot fall far there
+        lost = np.zeros((len(cutoffs), 1, points.size))
+        ends = np.concatenate([[luck.min()], cuts])
+        for survival, cutoff in zip(np.concatenate([lost, np.stack(levels, axis=1)], axis=1), cutoffs, strict=True):
+            score = GroupScore(ends, reach, tangent_scores(points, survival, scaled_budget, floor), past.n_draws)
+            proposals.append(Proposal(score, (points, survival, ends, np.array([reach])), cutoff))
+    return proposals
+
+
+def typical_reach(past: SeedGroups) -> float:
+    """Return by how much the draws of a seed usually differ at most."""
+    return float(np.quantile(np.ptp(past.returns, axis=1), _USUAL))
+
+
+def level_counts(past: SeedGroups) -> list[int]:
+    """Return which numbers of levels of luck the past has enough draws for."""
+    most = min(_MOST_LEVELS, past.returns.size // _FEWEST_DRAWS)
+    return [2**k for k in range(max(1, most).bit_length())]
+
+
+def level_cuts(luck: Floats, n_levels: int) -> Floats:
+    """Return where levels of luck end: about equally many draws in each, and fewer and fewer in the lowest ones."""
+    shares = list(np.arange(1, n_levels) / n_levels)
+    share = 1 / n_levels / 2
+    while n_levels > 1 and share * luck.size >= _FEWEST_LOW:
+        shares.insert(0, share)
+        share /= 2
+    if not shares:
+        return np.empty(0)
+    # values that came, and none above all others: no level is empty
+    cuts = np.unique(np.quantile(luck, shares, method="lower"))
+    below: Floats = cuts[cuts < luck.max()]
+    return below
+
+
+def _missed_by_level(returns: Floats, luck: Floats, cuts: Floats, points: Floats) -> list[tuple[Floats, float]]:
+    """Return for each level how many draws missed each point, as if all draws of the past had been of that level.
+
+    A level has few draws, and where none of them missed a point the others say how likely that is: their distances from
+    the mean of their own level, in standard deviations, count like a few more draws of this one.
+    """
+    level = np.searchsorted(cuts, luck)
+    of_level = [returns[level == index] for index in range(cuts.size + 1)]
+    means = [float(draws.mean()) for draws in of_level]
+    widths = [max(float(draws.std()), 1e-300) for draws in of_level]
+    distances = [(draws - mean) / width for draws, mean, width in zip(of_level, means, widths, strict=True)]
+    everywhere = np.sort(np.concatenate(distances))
+    found = []
+    for draws, mean, width in zip(of_level, means, widths, strict=True):
+        elsewhere = np.searchsorted(everywhere, (points - mean) / width) / everywhere.size
+        missed = np.searchsorted(np.sort(draws), points)
+        share = (missed + _BORROWED * elsewhere) / (draws.size + _BORROWED)
+        found.append((share * everywhere.size, float(everywhere.size)))
+    return found
 
 
 def guess_survival(past: Sample, cutoffs: Sequence[float], floor: float) -> tuple[Floats, Floats]:
@@ -142,6 +226,14 @@ def plug_in_means(sample: Past, scaled_budgets: Floats, floor: float) -> Floats:
         left = shift_down(mean_shares(sample), scaled_budgets[:, None] * roots).sum(axis=1)
         of_steps: Floats = sample.floor + (sample.high - sample.low) * left
         return of_steps
+    if isinstance(sample, SeedGroups):
+        luck = sample.luck(typical_reach(sample))
+        level = np.searchsorted(level_cuts(luck, level_counts(sample)[-1]), luck)
+        total = np.zeros(scaled_budgets.size)
+        for index in np.unique(level):
+            returns = Sample.of(sample.returns[level == index])
+            total += plug_in_means(returns, scaled_budgets, floor) * returns.size / level.size
+        return total
     n = sample.counts.sum()
     survival = (n - np.cumsum(sample.counts) + sample.counts) / n
     gaps = np.diff(sample.values, prepend=floor)

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.proof.bounds.betting import INSIDE_FACTOR, BetRound, Capital
+from surefoot.proof.bounds.samples import Sample
+from surefoot.proof.bounds.seed_groups import SeedGroups
 from surefoot.proof.bounds.step_scores import RewardRuns
 from surefoot.proof.planning.proposals import MOST_GROUPS, Past, Proposal, group_starts, group_values
 
@@ -43,37 +45,44 @@ class Candidates:
     """Ways to score outcomes, a row each: the scores of a sample of the past, and the lowest score possible.
 
     ``counts``  how often each outcome of the sample came
+    ``unseen``  the score of an outcome that has not come and still may, of each way
     """
 
     scores: Floats
     lowest: Floats
     counts: Floats
+    unseen: Floats
 
     @classmethod
     def of(cls, proposals: Sequence[Proposal], past: Past) -> Candidates:
         """Return what the scores make of the past, roughly."""
-        if isinstance(past, RewardRuns):
+        if not isinstance(past, Sample):
             return cls._of_episodes(proposals, past)
         rough = group_values(past)
         scores = np.array([proposal.score(rough.values) for proposal in proposals])
         lowest = np.array([proposal.score.lowest for proposal in proposals])
-        return cls(scores, lowest, rough.counts)
+        return cls(scores, lowest, rough.counts, lowest)
 
     @classmethod
-    def _of_episodes(cls, proposals: Sequence[Proposal], past: RewardRuns) -> Candidates:
-        """Return the same of episodes, those with about the same score taken together."""
+    def _of_episodes(cls, proposals: Sequence[Proposal], past: RewardRuns | SeedGroups) -> Candidates:
+        """Return the same of episodes or groups, those with about the same score taken together."""
         scores = np.array([proposal.score(past) for proposal in proposals])
         lowest = np.array([proposal.score.lowest for proposal in proposals])
         order = np.argsort(scores[len(scores) // 2])
         counts = np.ones(past.size)
         starts = np.arange(past.size) if past.size <= MOST_GROUPS else group_starts(counts)
         sizes = np.add.reduceat(counts, starts)
-        return cls(np.add.reduceat(scores[:, order], starts, axis=1) / sizes, lowest, sizes)
+        unseen = lowest
+        if isinstance(past, SeedGroups):
+            # one draw of a group is the lowest before all are
+            means = scores.mean(axis=1)
+            unseen = means + (lowest - means) / past.n_draws
+        return cls(np.add.reduceat(scores[:, order], starts, axis=1) / sizes, lowest, sizes, unseen)
 
     def with_doubt(self) -> tuple[Floats, Floats]:
-        """Return scores, the lowest of each row among them, and weights that sum to 1."""
+        """Return scores, one that has not come among each row, and weights that sum to 1."""
         weights = np.concatenate([[_DOUBT], self.counts])
-        return np.concatenate([self.lowest[:, None], self.scores], axis=1), weights / weights.sum()
+        return np.concatenate([self.unseen[:, None], self.scores], axis=1), weights / weights.sum()
 
 
 def choose_proposal(

@@ -3,6 +3,7 @@
 - ``worst_means``: lower bounds at some scaled budgets (B / sigma) simultaneously
 - ``both_sides``: the same from below and, with a ceiling, from above
 - ``bound_step_means``: both sides where every step has a budget of its own
+- ``bound_group_means``: both sides where each seed of the environment was run with several draws of the noise
 - ``Bets``: lower bounds that may be asked for again and again while returns come in
 """
 
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
 from surefoot.proof.bounds.samples import OrderedOutcomes
+from surefoot.proof.bounds.seed_groups import OrderedGroups, SeedGroups
 from surefoot.proof.bounds.settle import AlphaShare, Planner, Settlement, WorstMeans, settle
 from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns
 from surefoot.proof.planning.alpha_shares import split
@@ -178,6 +180,30 @@ def bound_step_means(rewards: RewardRuns, scaled_budgets: ArrayLike, alpha: floa
         strategy = FixedNumberStrategy(scaled_budgets, alpha, side.floor, None, side.size)
         sides.append(settle(OrderedRewards(side), strategy, alpha=alpha, floor=side.floor, ceiling=side.ceiling))
     return BoundedMeans(*sides)
+
+
+def bound_group_means(
+    returns: Floats, scaled_budgets: ArrayLike, alpha: float, floor: float, ceiling: float | None
+) -> BoundedMeans:
+    """Return lower and, with a ceiling, upper bounds from several draws for each seed, either side at 1 - alpha.
+
+    Args:
+        returns: A row for each seed, in the order in which they were run, with a column for each draw of the noise.
+        scaled_budgets: Where bounds should be good; they hold everywhere.
+        alpha: Error probability.
+        floor: The lowest return the rules allow.
+        ceiling: The highest, if there is one.
+    """
+
+    def bound_side(table: Floats, low: float, high: float | None) -> WorstMeans:
+        # without a ceiling: its opening bets are on returns one by one
+        strategy = FixedNumberStrategy(scaled_budgets, alpha, low, None, len(table))
+        return settle(OrderedGroups(SeedGroups(table)), strategy, alpha=alpha, floor=low, ceiling=high)
+
+    lower = bound_side(returns, floor, ceiling)
+    if ceiling is None:
+        return BoundedMeans(lower, None)
+    return BoundedMeans(lower, bound_side(-returns, -ceiling, -floor))
 
 
 def bets_as_json(means: BoundedMeans) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class PlannedBet:
     last: int
     block: tuple[int, int]
     cutoff: float | None
-    guesses: tuple[Floats, Floats] | None
+    guesses: tuple[Floats, ...] | None
     stake: float = 0.0
     hedge: tuple[Floats, Floats] | None = None
 
@@ -230,13 +230,13 @@ class Round:
 class Curve:
     """The score of a return: ``lowest`` at the floor, the first of ``knots``, and ``heights`` above it at each."""
 
-    guesses: tuple[Floats, Floats] | None
+    guesses: tuple[Floats, ...] | None
     knots: Floats
     heights: Floats
     lowest: float
 
     @classmethod
-    def of(cls, guesses: tuple[Floats, Floats], radius: float, floor: float) -> Curve:
+    def of(cls, guesses: tuple[Floats, ...], radius: float, floor: float) -> Curve:
         """Return the score that guesses of P(X >= point) make."""
         points, guess = guesses
         knots = np.concatenate([[floor], points])

@@ -1,0 +1,101 @@
+"""Certificates from several draws per seed: verified as they are, and refused where draws or bounds are forged."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import surefoot
+from surefoot.cli import main as cli
+from surefoot.episodes import Episodes
+from surefoot.files import read_json, write_json
+from surefoot.play.task import Blocks
+from surefoot.play.tasks import TASKS
+from surefoot.proof.query import Query
+from surefoot.verification.recompute.sentences import write_sentence
+from surefoot.verification.verify import verify
+from verdicts import problems
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    """A run of CartPole's pretrained agent in three blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TASKS, "cartpole-1", replace(TASKS["cartpole-1"], blocks=Blocks(n_envs=20, episodes_per_env=1)))
+        run = surefoot.certify_run(
+            "cartpole-1",
+            sigma=0.2,
+            query=Query(budgets=(0.0, 0.2)),
+            n_episodes=180,
+            draws_per_seed=3,
+            out=tmp_path_factory.mktemp("honest") / "run",
+        )
+        yield run.directory
+
+
+def test_an_honest_run_is_verified(honest):
+    verdict = verify(honest, fresh=64)
+    assert problems(verdict) == {}
+    assert verdict.verified
+    certificate = read_json(honest / "certificate.json")
+    assert certificate["method"] == "nested"
+    assert certificate["draws_per_seed"] == 3
+    assert surefoot.Certificate.load(honest).metadata["draws_per_seed"] == 3
+
+
+def forge(honest, folder, returns=None, **changes):
+    """Return a copy of the run with other returns, and a certificate made of them, or with other fields."""
+    forged = shutil.copytree(honest, folder / "forged")
+    episodes = Episodes.load(forged / "episodes.npz")
+    content = read_json(forged / "certificate.json")
+    if returns is not None:
+        episodes = replace(episodes, returns=returns(episodes.returns.copy()))
+        episodes.save(forged / "episodes.npz")
+        content = surefoot.certify(episodes, [0.0, 0.2]).to_json()
+    content |= changes
+    content["statement"] = write_sentence("certificate.json", content)
+    write_json(forged / "certificate.json", content)
+    return forged
+
+
+def test_planted_noise_that_repeats_is_found_by_running_it_again(honest, tmp_path):
+    def repeat(returns):
+        return np.repeat(returns[::3], 3)
+
+    assert "replay" in problems(verify(forge(honest, tmp_path, repeat), fresh=0))
+
+
+def test_planted_draws_taken_for_episodes(honest, tmp_path):
+    """The same returns, certified as if each had a seed of its own."""
+    episodes = Episodes.load(honest / "episodes.npz")
+    alone = replace(episodes, metadata={**episodes.metadata, "draws_per_seed": 1})
+    content = surefoot.certify(alone, [0.0, 0.2], method="band").to_json()
+    content |= {"record_sha256": episodes.sha256, "draws_per_seed": 3}
+    forged = forge(honest, tmp_path, **{key: content.get(key) for key in ("method", "lower", "upper", "estimate_sem")})
+    found = problems(verify(forged, blocks=0, fresh=0))
+    assert "bounds" in found
+    assert "estimate" in found
+
+
+def test_planted_higher_bound(honest, tmp_path):
+    lower = [value + 0.5 for value in read_json(honest / "certificate.json")["lower"]]
+    assert "bounds" in problems(verify(forge(honest, tmp_path, lower=lower), blocks=0, fresh=0))
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--episodes", "10", "--draws-per-seed", "3"], "--episodes must be a multiple of --draws-per-seed"),
+        (["--draws-per-seed", "2", "--per-step"], "--draws-per-seed goes with certificates of whole episodes"),
+        (["--draws-per-seed", "2", "--quantiles", "0.5"], "--draws-per-seed gives bounds on means alone"),
+        (["--draws-per-seed", "2", "--method", "band"], "takes episodes for independent"),
+        (["--method", "nested"], "run episodes with --draws-per-seed"),
+        (["--draws-per-seed", "2", "--require", "1@0", "--max-episodes", "50"], "cannot be combined with a sequential"),
+    ],
+)
+def test_wrong_calls_are_one_line(options, what, capsys, tmp_path):
+    assert cli.main(["certify", "cartpole-1", "--out", str(tmp_path / "run"), "--quiet", *options]) == 2
+    error = capsys.readouterr().err
+    assert what in error
+    assert error.count("\n") == 1
