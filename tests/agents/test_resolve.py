@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import stable_baselines3
 import torch
 
 import surefoot
@@ -14,18 +13,9 @@ from surefoot.agents.networks import MLP, Squashed
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy, locate
 from surefoot.errors import InputError
-from surefoot.play.environments import make_task
 from surefoot.play.tasks import get_task
 
 TASK = get_task("cartpole-5")
-
-
-def model(kind="DQN", environment="CartPole-v1", **options):
-    if kind in ("DQN", "SAC", "DDPG"):
-        options["buffer_size"] = 2
-    return getattr(stable_baselines3, kind)(
-        "MlpPolicy", environment, policy_kwargs={"net_arch": [8]}, device="cpu", seed=0, **options
-    )
 
 
 def test_the_pretrained_agent_of_a_sigma():
@@ -54,32 +44,6 @@ def test_other_things_are_no_agents(agent):
 def test_a_smoothed_agent_is_not_smoothed_twice():
     with pytest.raises(InputError, match="got SmoothedPolicy"):
         as_policy(surefoot.smooth("cartpole-5-s0.2", sigma=0.2), TASK.spaces)
-
-
-@pytest.mark.parametrize(
-    ("kind", "environment", "match"),
-    [
-        ("DQN", "Acrobot-v1", "agent has 3 actions from 0"),
-        ("SAC", "Pendulum-v1", "agent has continuous actions"),
-        ("PPO", "MountainCarContinuous-v0", "agent has continuous actions"),
-    ],
-)
-def test_models_and_zips_of_other_environments_do_not_fit(tmp_path, kind, environment, match):
-    made = model(kind, environment)
-    made.save(tmp_path / "model.zip")
-    for agent in (made, tmp_path / "model.zip"):
-        with pytest.raises(InputError, match=match):
-            as_policy(agent, TASK.spaces)
-
-
-def test_other_limits_of_continuous_actions_do_not_fit(tmp_path):
-    """Pendulum's actions reach 2, the Mountain Car's 1: clipping would certify another agent."""
-    pendulum = model("SAC", "Pendulum-v1")
-    pendulum.save(tmp_path / "model.zip")
-    car = make_task("MountainCarContinuous-v0", floor=-1000, ceiling=100)
-    for agent in (pendulum, tmp_path / "model.zip"):
-        with pytest.raises(InputError, match="actions range from"):
-            as_policy(agent, car.spaces)
 
 
 def test_a_bare_name_is_the_pretrained_agent_whatever_lies_in_the_working_directory(tmp_path, monkeypatch):

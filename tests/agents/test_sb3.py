@@ -38,7 +38,6 @@ FLOATS = Box(-np.inf, np.inf, (5,), np.float32)
 STACK = Box(-np.inf, np.inf, (3, 4), np.float32)
 THREE = Discrete(3)
 ARM = Box(np.float32([-1.5, 0.0]), np.float32([0.25, 3.0]), dtype=np.float32)
-SMALL = {"net_arch": [16, 16]}
 
 
 class Env(gymnasium.Env):
@@ -183,14 +182,6 @@ def test_linear_policies_of_earlier_releases_are_read(tmp_path, actions):
     policy = sb3.read_zip(edited(path, policy=stored.getvalue()))
     assert same_actions(policy, model)
     assert policy.sha256 == sb3.from_model(model).sha256
-
-
-def test_trained_model_is_read(tmp_path):
-    model = stable_baselines3.DQN(
-        "MlpPolicy", "CartPole-v1", buffer_size=300, learning_starts=20, seed=0, device="cpu", policy_kwargs=SMALL
-    )
-    model.learn(150)
-    assert same_actions(sb3.read_zip(saved(tmp_path, model)), model)
 
 
 def test_hash_tells_weights_limits_and_activations_apart():
@@ -590,34 +581,6 @@ def test_stacks_become_frames(stored, shape, frames, restore):
     history = np.random.default_rng(0).normal(size=(100, frames, *shape)).astype(np.float32)
     expected, _ = model.predict(restore(history), deterministic=True)
     assert np.array_equal(fitted.act(torch.from_numpy(history)).numpy(), expected)
-
-
-def test_order_of_frames_is_that_of_gymnasium():
-    class Counting(Env):
-        def reset(self, *, seed=None, options=None):
-            self.count = 0
-            return np.zeros(1, dtype=np.float32), {}
-
-        def step(self, action):
-            self.count += 1
-            return np.full(1, self.count, dtype=np.float32), 0.0, False, False, {}
-
-    env = gymnasium.wrappers.FrameStackObservation(Counting(Box(-9, 9, (1,), np.float32)), 3, padding_type="reset")
-    env.reset()
-    env.step(0)
-    assert env.step(0)[0].ravel().tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize("shape", [(6,), (4, 4), (3,), (2, 4)])
-def test_other_shapes_are_refused(shape):
-    policy = sb3.from_model(make(observations=STACK))
-    with pytest.raises(InputError, match=r"made for observations of shape \(3, 4\), the environment gives"):
-        fit_to(policy, shape)
-
-
-def test_frames_that_do_not_divide_are_refused():
-    with pytest.raises(InputError, match=r"observations of shape \(5,\) are not a stack of 2 frames"):
-        single_shape((5,), 2)
 
 
 # --- writing ---

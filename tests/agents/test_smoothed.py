@@ -333,25 +333,6 @@ def test_evaluate_policy_of_sb3_plays_it(rows):
     env.close()
 
 
-def test_sb3_model_and_its_file_are_smoothed(tmp_path):
-    from stable_baselines3 import DQN
-
-    model = DQN("MlpPolicy", "CartPole-v1", buffer_size=2, device="cpu", seed=0)
-    spread = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for weight in model.policy.parameters():
-            weight.copy_(torch.randn(weight.shape, generator=spread) * (0.3 if weight.dim() > 1 else 0.01))
-    model.save(tmp_path / "agent.zip")
-    observations = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
-    expected, _ = model.predict(observations, deterministic=True)
-    assert len(np.unique(expected)) == 2
-    for agent in (model, tmp_path / "agent.zip", str(tmp_path / "agent.zip")):
-        assert np.array_equal(smooth(as_policy(agent, n_stack=1), 0).predict(observations)[0], expected)
-    with pytest.warns(PredictableNoiseWarning):
-        noisy = smooth(as_policy(model, n_stack=1), 5.0, seed=3)
-    assert not np.array_equal(noisy.predict(observations)[0], expected)
-
-
 def test_stacked_file_needs_the_shape_or_the_frames(tmp_path):
     write_zip(mlp_policy(5), tmp_path / "stack.zip")
     by_shape = smooth(tmp_path / "stack.zip", 0.1, Spaces(shape=(4,), n_actions=2))
@@ -366,17 +347,6 @@ def test_stacked_file_needs_the_shape_or_the_frames(tmp_path):
     with pytest.raises(InputError, match=r"\(5, 4\) may be a stack of frames; say what one observation is"):
         SmoothedPolicy(unfitted, 0.1)
     assert smooth(unfitted, 0.1, Spaces(shape=(4,), n_actions=2)).policy.spaces.n_stack == 5
-
-
-def test_whatever_may_be_a_stack_must_be_explained(tmp_path):
-    """Noise on a whole stack is another agent's: with VecFrameStack (4,) five times is (20,), pictures (4, 84, 84)."""
-    write_zip(mlp_policy(1, (20,)), tmp_path / "flat.zip")
-    with pytest.raises(InputError, match=r"\(20,\) may be a stack of frames"):
-        smooth(tmp_path / "flat.zip", 0.1)
-    assert smooth(as_policy(tmp_path / "flat.zip", n_stack=1), 0.1).policy.spaces.shape == (20,)
-    assert smooth(tmp_path / "flat.zip", 0.1, Spaces(shape=(4,), n_actions=2)).policy.spaces.n_stack == 5
-    write_zip(mlp_policy(1, (7,)), tmp_path / "seven.zip")
-    assert smooth(tmp_path / "seven.zip", 0.1).policy.spaces.shape == (7,)
 
 
 def test_two_threads_do_not_share_a_frame_stack():
@@ -603,9 +573,3 @@ def test_discrete_functions_without_choices_are_refused():
 
 def test_a_masked_array_without_masked_entries_is_taken():
     smooth(watched(2), 0.1).predict(np.ma.masked_invalid(np.zeros(4)))
-
-
-@pytest.mark.parametrize("sigma", [-0.1, np.nan, np.inf])
-def test_bad_sigma_is_refused(sigma):
-    with pytest.raises(InputError, match="sigma must be a finite number >= 0, got"):
-        SmoothedPolicy(watched(), sigma)

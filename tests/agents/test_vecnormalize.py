@@ -15,7 +15,6 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
-import surefoot
 from surefoot.agents import files as zoo
 from surefoot.agents.normalization import Normalized, Statistics, normalized
 from surefoot.agents.policies import Spaces
@@ -163,13 +162,6 @@ def test_statistics_of_other_observations_near_a_model_are_not_its_own(files):
     assert as_policy(path.parent / "three.zip").spaces.shape == (3,)
     with pytest.raises(InputError, match="is near agent"):
         as_policy(path)
-
-
-def test_statistics_in_the_folder_named_like_the_model_are_its_own(files):
-    model, wrapper, path, statistics = files
-    (path.parent / "agent").mkdir()
-    shutil.copy(statistics, path.parent / "agent" / "vecnormalize.pkl")
-    assert same_actions(as_policy(path), model, wrapper)
 
 
 def test_statistics_need_an_sb3_model(files):
@@ -354,36 +346,6 @@ def test_agent_file_without_its_statistics_is_refused(tmp_path):
     card = {"schema": 1, "name": "x", "layout": layout, "sha256": "0"}
     with pytest.raises(InputError, match="not a model card that fits its weights"):
         zoo.from_parts(card, arrays, "x")
-
-
-def test_smoothed_agents_take_raw_observations(files):
-    model, wrapper, path, statistics = files
-    with pytest.warns(surefoot.PredictableNoiseWarning):
-        agents = [
-            surefoot.smooth(as_policy(agent, n_stack=1, vecnormalize=own), 0.0)
-            for agent, own in ((path, statistics), (model, None))
-        ]
-    seen = raw()
-    expected, _ = model.predict(wrapper.normalize_obs(seen), deterministic=True)
-    for agent in agents:
-        assert np.mean(agent.predict(seen)[0] == expected) > 0.95
-
-
-def test_gradients_pass_through_the_statistics():
-    """Of a model of SB3: at each feature that of the bare agent, divided by its scale, and none beyond the clip."""
-    model, wrapper = made("DDPG", ARM)
-    policy, bare = as_policy(model), as_policy(model, vecnormalize="none")
-    history = torch.from_numpy(raw(20)).unsqueeze(1).requires_grad_()
-    policy.critic(history, policy.network(history)).sum().backward()
-    inside = torch.from_numpy(wrapper.normalize_obs(raw(20))).unsqueeze(1).requires_grad_()
-    bare.critic(inside, bare.network(inside)).sum().backward()
-    free = inside.detach().abs() < 5
-    assert 0.2 < free.float().mean() < 0.95
-    scale = torch.from_numpy(np.sqrt(VAR + wrapper.epsilon))
-    expected = inside.grad * free / scale
-    assert history.grad.dtype == torch.float32
-    assert torch.allclose(history.grad.double(), expected, rtol=1e-4, atol=1e-6)
-    assert (history.grad != 0).float().mean() > 0.2
 
 
 def test_statistics_of_policies_without_a_hash():

@@ -1,7 +1,5 @@
 """Algorithm 2, batched, against a reference that follows the paper line by line (descending, as its text has it)."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -16,7 +14,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.runs.attacked import AttackGrid, attacked_run
-from toys import actor_with_critic
+from toys import Recorded, actor_with_critic
 
 TASK = get_task("mountain-car")
 
@@ -51,17 +49,6 @@ def reference(policy, context, dirty, o, budget, weight, clean_noise, seen_noise
             moved = o + budget / (moved - o).norm() * (moved - o)
         moved = torch.minimum(torch.maximum(moved, low), high)
     return moved - o
-
-
-class Recorded:
-    """A stream that remembers what it drew."""
-
-    def __init__(self, stream):
-        self.stream, self.drawn = stream, []
-
-    def normal(self, shape):
-        self.drawn.append(self.stream.normal(shape))
-        return self.drawn[-1].clone()
 
 
 class Both:
@@ -196,20 +183,6 @@ def test_attacked_episodes_are_played_once(tmp_path):
     before = record.stat().st_mtime_ns
     assert attacked_run(attack, tmp_path / "a") == first
     assert record.stat().st_mtime_ns == before
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"weight": -1.0}, "lambda must be >= 0, got -1"),
-        ({"weight": math.nan}, "lambda must be >= 0"),
-        ({"weight": 0.0, "step": 0.0}, "step must be > 0"),
-        ({"weight": 0.0, "steps": 0}, "steps >= 1"),
-    ],
-)
-def test_bad_settings(settings, text):
-    with pytest.raises(InputError, match=text):
-        DdpgAttack(**settings)
 
 
 def test_agents_that_cannot_be_attacked_so_are_refused():

@@ -201,7 +201,7 @@ def test_the_command_trains_for_the_minutes_given_and_takes_a_file(tmp_path, mon
 
 def test_the_strongest_attack_is_chosen_on_other_episodes_than_it_is_measured_on(tmp_path):
     """Every method that fits is tried; the lowest at each budget is measured; a second run chooses nothing."""
-    options = {"sigma": 0.2, "method": "strongest", "minutes": 0.05, "n_episodes": 8, "noise_samples": 2}
+    options = {"sigma": 0.2, "method": "strongest", "minutes": 0.01, "n_episodes": 8, "noise_samples": 2}
     curve = surefoot.attack(POLE, balancer(5), budgets=[0.3, 1.0], **options)
     trials = curve.summary["trials"]
     assert {trial["method"] for trial in trials} >= {"learned"}

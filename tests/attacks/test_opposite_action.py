@@ -143,9 +143,7 @@ def test_a_budget_is_spread_over_the_steps_that_get_some():
         assert METHODS["adaptive"].build(configuration).timing.steps == steps
 
 
-def test_bad_settings():
-    with pytest.raises(InputError, match="must be at least 1, got 0 and 2"):
-        OppositeAction(iterations=0)
+def test_discrete_actions_have_no_opposite():
     chooser = from_callable(lambda seen: 0, shape=(4,), n_actions=2)
     with pytest.raises(InputError, match="needs continuous actions"):
         OppositeAction().perturbation(view_of(chooser, OBSERVED), torch.ones(3, dtype=torch.float64))

@@ -21,9 +21,12 @@ from surefoot.attacks.composed import (
     UniformTiming,
     ValueGapTiming,
 )
+from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.registry import METHODS, Configuration, default_method
+from surefoot.attacks.opposite_action import OppositeAction
+from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.victim import Smoothing, VictimBatch, clean_values
+from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
@@ -257,14 +260,6 @@ def test_differences_point_where_gradients_do():
     assert monkeypatched < -0.99
 
 
-def test_the_default_attack_is_one_that_the_agent_allows():
-    task, agent = get_task("cartpole-5"), zoo.load("cartpole-5-s0.2")
-    assert default_method(task, agent) == "paper"
-    assert default_method(task, replace(agent, differentiable=False)) == "adaptive"
-    car = get_task("mountain-car")
-    assert default_method(car, from_callable(lambda seen: [0.0], shape=(2,), n_actions=None)) == "adaptive"
-
-
 @pytest.mark.parametrize(
     ("build", "text"),
     [
@@ -274,8 +269,17 @@ def test_the_default_attack_is_one_that_the_agent_allows():
         (lambda: AdaptivePGD(iterations=0), "must be at least 1, got 0"),
         (lambda: AdaptivePGD(certainty=2.0), "between 0 and 1, got 2"),
         (lambda: Smoothing(-1.0), "sigma must be >= 0, got -1"),
+        (lambda: Smoothing(0.2, 0), "noise samples must be at least 1, got 0"),
+        (lambda: PaperAttack(-1.0), "lambda_Q must be >= 0, got -1"),
+        (lambda: PaperAttack(np.nan), "lambda_Q must be >= 0"),
+        (lambda: PaperAttack(0.0, step=0.0), "must be > 0"),
+        (lambda: DdpgAttack(-1.0), "lambda must be >= 0, got -1"),
+        (lambda: DdpgAttack(np.nan), "lambda must be >= 0"),
+        (lambda: DdpgAttack(0.0, step=0.0), "step must be > 0"),
+        (lambda: DdpgAttack(0.0, steps=0), "steps >= 1"),
+        (lambda: OppositeAction(iterations=0), "must be at least 1, got 0 and 2"),
     ],
 )
 def test_bad_settings(build, text):
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(InputError, match=text):
         build()

@@ -38,8 +38,6 @@ def models(tmp_path_factory):
         ("PPO", "CartPole-v1"),
         ("DDPG", "Pendulum-v1"),
         ("SAC", "Pendulum-v1"),
-        ("DQN", "Acrobot-v1"),
-        ("DQN", "MountainCar-v0"),
     ]:
         options = {} if kind == "PPO" else {"buffer_size": 2}
         model = getattr(stable_baselines3, kind)(

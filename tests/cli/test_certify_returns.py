@@ -1,10 +1,12 @@
 """``surefoot certify --returns``: numbers in a file, with nothing that runs episodes; wrong numbers and files."""
 
+import json
 import math
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -95,46 +97,62 @@ def test_negative_floors_need_no_equals_sign(capsys, floor):
     assert strict(capsys.readouterr().out)["floor"] == float(floor)
 
 
-LIGHT = (
-    "import sys\n"
-    "class Blocked:\n"
-    "    def find_spec(self, name, path=None, target=None):\n"
-    "        if name.split('.')[0] in {'torch', 'gymnasium', 'stable_baselines3', 'matplotlib'}:\n"
-    "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-    "sys.meta_path.insert(0, Blocked())\n"
-    "from surefoot.cli.main import main\n"
-    "sys.exit(main(sys.argv[1:]))\n"
-)
+LIGHT = """
+import contextlib, io, json, sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"torch", "gymnasium", "stable_baselines3", "matplotlib"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Blocked())
+from surefoot.cli.main import main
+ended = []
+for call in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(call)
+    ended.append({"returncode": code, "stdout": out.getvalue(), "stderr": err.getvalue()})
+json.dump(ended, sys.stdout)
+"""
 
 
-def run_light(*arguments):
-    """Run a command with numpy, scipy and rich alone."""
-    call = [sys.executable, "-W", "error", "-c", LIGHT, *arguments]
-    return subprocess.run(call, capture_output=True, text=True, check=False)
+def run_light(*calls):
+    """Run commands one after the other with numpy, scipy and rich alone; return how each ended."""
+    call = [sys.executable, "-W", "error", "-c", LIGHT]
+    done = subprocess.run(call, input=json.dumps(calls), capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return [SimpleNamespace(**ended) for ended in json.loads(done.stdout)]
 
 
 def test_returns_are_certified_and_checked_without_anything_that_runs_episodes():
-    done = run_light(*given("--ceiling", "200", "--out", "made", "--json"))
+    verify = ["verify", "made", "--json"]
+    done, refused_run, bounds_alone, verified, png, page, doctor = run_light(
+        given("--ceiling", "200", "--out", "made", "--json"),
+        ["certify", "cartpole-5"],
+        [*verify, "--blocks", "0"],
+        verify,
+        ["report", "made", "--format", "png"],
+        ["report", "made"],
+        ["doctor"],
+    )
     assert (done.returncode, done.stderr) == (0, "")
     episodes = surefoot.Episodes.from_returns(RETURNS, sigma=0.2, floor=0, ceiling=200)
     assert strict(done.stdout) == surefoot.certify(episodes, parse_budgets("0:0.8:0.1")).to_json()
     assert {path.name for path in Path("made").iterdir()} == {*LEFT_OF_RETURNS} - {"certificate.png"}
-    done = run_light("certify", "cartpole-5")
-    assert done.returncode == 2
-    assert done.stderr.startswith("surefoot: this needs the package ")
-    assert done.stderr.count("\n") == 1
-    assert "pip install" in done.stderr
+    assert refused_run.returncode == 2
+    assert refused_run.stderr.startswith("surefoot: this needs the package ")
+    assert refused_run.stderr.count("\n") == 1
+    assert "pip install" in refused_run.stderr
     # Bounds are recomputed, and what cannot be rerun is no failure.
-    for options in (["--blocks", "0"], []):
-        done = run_light("verify", "made", "--json", *options)
+    for done, replay in ((bounds_alone, "skipped"), (verified, "impossible")):
         found = strict(done.stdout)
         results = {check["name"]: check["result"] for check in found["checks"]}
         assert (done.returncode, done.stderr, found["verdict"]) == (4, "", "unchecked")
-        assert results["bounds"] == "passed"
-        assert results["replay"] == ("skipped" if options else "impossible")
-    done = run_light("report", "made", "--format", "png")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "needs matplotlib" in done.stderr
+        assert (results["bounds"], results["replay"]) == ("passed", replay)
+    assert (png.returncode, png.stderr.count("\n")) == (2, 1)
+    assert "needs matplotlib" in png.stderr
+    assert (page.returncode, page.stderr) == (0, "")
+    assert (doctor.returncode, doctor.stderr) == (0, "")
+    assert "torch is not installed" in doctor.stdout
 
 
 WRONG_RETURNS = {
@@ -261,19 +279,3 @@ def test_wrong_files_of_returns(capsys, make, match):
     make()
     refused(capsys, "certify", "--returns", "f.npy", "--sigma", 0.2, "--floor", 0, "--out", "made", match=match)
     assert not Path("ran").exists()
-
-
-@pytest.mark.parametrize("kept", [0, 10, 0.3, 0.9, -1])
-def test_cut_records(capsys, kept):
-    surefoot.Episodes.from_returns(RETURNS, sigma=0.2, floor=0).save("whole.npz")
-    content = Path("whole.npz").read_bytes()
-    Path("f.npz").write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
-    refused(capsys, "certify", "--returns", "f.npz", match="f.npz is not a readable .npz file")
-
-
-@pytest.mark.parametrize("name", ["f.npz", "f.npy"])
-def test_foreign_archives(capsys, name):
-    np.savez("f.npz", a=RETURNS, b=RETURNS)  # either could be meant
-    if name == "f.npy":
-        Path("f.npz").rename(name)
-    refused(capsys, "certify", "--returns", name, "--sigma", 0.2, "--floor", 0)

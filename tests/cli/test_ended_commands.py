@@ -60,7 +60,8 @@ def test_a_limit_on_file_sizes_is_a_full_disk():
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
 
-    done = command("certify", "cartpole-1", "--episodes", 600, "--workers", 2, "--out", "run", preexec_fn=limit)
+    np.save("r.npy", np.random.default_rng(0).normal(size=2_000))
+    done = command(*given("--out", "run", floor="-9", saved=False), preexec_fn=limit)
     assert done.returncode == 2
     assert done.stderr.startswith("surefoot: cannot write run/")
     assert done.stderr.count("\n") == 1
@@ -76,8 +77,7 @@ def test_output_that_cannot_be_written():
 
 
 def test_a_reader_who_has_had_enough():
-    code = "import time; time.sleep(0.3)"
-    piped = f"set -o pipefail; {sys.executable} -m surefoot agents | {sys.executable} -c '{code}'"
+    piped = f"set -o pipefail; {sys.executable} -m surefoot agents | sleep 0.3"
     done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode in (0, 1)  # 1 where rich notices first
     assert done.stderr == ""

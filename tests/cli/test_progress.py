@@ -129,9 +129,9 @@ def test_an_interrupted_attack_says_how_many_episodes_of_all_configurations_are_
     """The first configuration is whole and some blocks of the second are: all that a second call does not run again."""
     blocks = Path("a/B0.4/blocks")
     call = ("attack", "cartpole-1", "--agent", "cartpole-1-s0", "--budgets", "0.2,0.4", "--method", "random")
-    call = (*call, "--episodes", 3_000, "--workers", 1, "--out", "a")
+    call = (*call, "--episodes", 1_500, "--workers", 1, "--out", "a")
     code, err = interrupted(*call, when=lambda: any(blocks.glob("[0-9]*.npz")))
-    kept = 3_000 + 500 * len(list(blocks.glob("[0-9]*.npz")))
+    kept = 1_500 + 500 * len(list(blocks.glob("[0-9]*.npz")))
     assert (code, err) == (
         130,
         f"surefoot: interrupted; {kept:,} episodes are kept in a. Run the same command again to resume.\n",

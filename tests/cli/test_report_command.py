@@ -1,8 +1,6 @@
 """``surefoot report``: a page of every run, made anew, of several runs."""
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,16 +39,3 @@ def test_folders_without_a_run_have_no_page(capsys):
     Path("empty").mkdir()
     refused(capsys, "report", "empty", match="has neither certificate.json nor attack.json")
     refused(capsys, "report", match="DIR")
-
-
-def test_a_page_needs_nothing_that_plays():
-    surefoot_command(*given("--out", "run"))
-    code = (
-        "import sys\n"
-        "for name in ('torch', 'gymnasium', 'matplotlib'):\n"
-        "    sys.modules[name] = None\n"
-        "from surefoot.cli.main import main\n"
-        "sys.exit(main(['report', 'run']))\n"
-    )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from cli_commands import refused
-from surefoot.agents import files as zoo
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -128,44 +127,3 @@ def test_wrong_calls(capsys, monkeypatch, arguments, match):
     Path("there").mkdir()
     Path("there/file").write_text("something of somebody's")
     refused(capsys, *arguments.split(), match=match)
-
-
-@pytest.mark.parametrize(
-    ("agent", "task", "match"),
-    [
-        ("DQN-Acrobot-v1.zip", "cartpole-5", "has 3 actions"),
-        ("SAC-Pendulum-v1.zip", "cartpole-5", "has continuous actions"),
-        ("DQN-MountainCar-v0.zip", "--env Acrobot-v1 --sigma .1 --floor -500", "observations of shape (2,)"),
-        ("DQN-CartPole-v1.zip", "--env Pendulum-v1 --sigma .1 --floor -3300", "has 2 actions"),
-        ("DQN-CartPole-v1.zip", "--env MountainCar-v0 --sigma .1 --floor -200", "has 2 actions"),
-    ],
-)
-def test_agents_of_other_environments(capsys, models, agent, task, match):
-    refused(capsys, "certify", *task.split(), "--agent", models / agent, match=match)
-
-
-@pytest.mark.parametrize("kept", [0, 100, 0.5, 0.95])
-def test_cut_zips(capsys, models, kept):
-    content = (models / "DQN-CartPole-v1.zip").read_bytes()
-    Path("cut.zip").write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
-    refused(capsys, "certify", "cartpole-1", "--agent", "cut.zip", match="may be truncated")
-    Path("folder.zip").mkdir()
-    refused(capsys, "certify", "cartpole-1", "--agent", "folder.zip", match="folder.zip")
-
-
-@pytest.mark.parametrize("part", ["json", "npz"])
-@pytest.mark.parametrize("kept", [0, 0.5, 0.99])
-def test_cut_agents(capsys, part, kept):
-    zoo.save(zoo.load("cartpole-1-s0.2"), Path("agent"), {"task": "cartpole-1", "sigma": 0.2})
-    path = Path(f"agent.{part}")
-    path.write_bytes(path.read_bytes()[: int(kept * path.stat().st_size)])
-    refused(capsys, "certify", "cartpole-1", "--agent", "agent", match=f"agent.{part}")
-
-
-def test_changed_and_missing_weights(capsys):
-    zoo.save(zoo.load("cartpole-1-s0.2"), Path("agent"), {"task": "cartpole-1", "sigma": 0.2})
-    zoo.save(zoo.load("cartpole-1-s0.4"), Path("other"), {"task": "cartpole-1", "sigma": 0.4})
-    Path("other.npz").replace("agent.npz")
-    refused(capsys, "certify", "cartpole-1", "--agent", "agent", match="its card says")
-    Path("agent.npz").unlink()
-    refused(capsys, "certify", "cartpole-1", "--agent", "agent", match="no file agent.npz")

@@ -404,9 +404,3 @@ def test_a_block_with_such_observations_is_refused():
 def test_bad_budgets_are_refused(budget):
     with pytest.raises(InputError, match="budget must be >= 0"):
         attacked(Spy(), budget)
-
-
-@pytest.mark.parametrize("sigma", [-0.1, float("nan"), float("inf")])
-def test_bad_sigmas_are_refused(sigma):
-    with pytest.raises(InputError, match="sigma must be a finite number >= 0"):
-        quiet(sigma, 1, (1,), stream(0))

@@ -140,8 +140,3 @@ def test_other_spaces_are_refused(space, match):
     env.observation_space = space
     with pytest.raises(InputError, match=match):
         NoisyObservation(env, sigma=0.1)
-
-
-def test_bad_sigma_is_refused():
-    with pytest.raises(InputError, match="sigma must be a finite number >= 0, got -1"):
-        NoisyObservation(floats(), sigma=-1)

@@ -39,7 +39,7 @@ def test_bad_input_is_named(norm, match):
         Norm(name=norm[0], coordinates=norm[1], observations=norm[2])
 
 
-RUN = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "150", "--workers", "1", "--out", "run", "--quiet"]
+RUN = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "60", "--workers", "1", "--out", "run", "--quiet"]
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def misses(law, runs, n, claimed=1.0, alpha=ALPHA):
     return low, high
 
 
-@pytest.mark.parametrize("name", REWARDS)
+@pytest.mark.parametrize("name", sorted({*REWARDS} - {"perfect"}))  # whose limits are those of the rules
 def test_limits_miss_no_more_often_than_promised(name):
     low, high = misses(REWARDS[name], 60, 30)
     assert not too_many(low, 60, ALPHA)
@@ -378,7 +378,7 @@ def test_bad_input_is_named(call, match):
 
 def test_the_command_certifies_per_step_and_verify_checks_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "700", "--workers", "1", "--out", "run"]
+    run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "300", "--workers", "1", "--out", "run"]
     assert cli.main([*run, "--per-step", "--budgets", "0,0.02"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "attack with budget 0.02 (l2 norm of the perturbation of each single observation)." in said
@@ -445,7 +445,7 @@ def test_wrong_calls(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("name", REWARDS)
 def test_the_second_computation_agrees(name):
     law = REWARDS[name]
-    for n in (1, 7, 400):
+    for n in (1, 7, 200):
         episodes = record(law.draw(np.random.default_rng(n), n), (law.low, law.high), 3.0)
         made = certify_per_step(episodes, [0.0, 0.1, 1.0], 0.9)
         steps = StepRewards(episodes.reward_values, episodes.reward_repeats, episodes.lengths, 3, law.low, law.high)

@@ -1,7 +1,6 @@
 """Numbers made for people: never rounded for us, estimates never drawn as bounds, files read as data."""
 
 import json
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -242,21 +241,6 @@ def test_a_record_knows_its_own_facts(tmp_path):
     for given_too in [(0.2, None, None), (None, -1.0, None), (None, None, 5.0)]:
         with pytest.raises(InputError, match="was run with"):
             read_returns(tmp_path / "r.npz", *given_too)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.array([1 + 2j]),
-        np.array(["2020-01-01"], dtype="datetime64[D]"),
-        np.array(["1.0"]),
-        np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
-    ],
-)
-def test_only_real_numbers_are_returns(tmp_path, values):
-    np.save(tmp_path / "r.npy", values)
-    with pytest.raises(InputError, match="expected plain numbers, got"):
-        read_returns(tmp_path / "r.npy", 0.2, -math.pi, None)
 
 
 def test_nobody_is_advised_to_unpickle(tmp_path):

@@ -76,20 +76,6 @@ def test_a_function_is_certified_like_anybody():
     assert surefoot.certify(episodes, [0.0]).lower[0] > 40
 
 
-def test_other_observations_do_not_fit(tmp_path):
-    made = model("DQN", "MountainCar-v0")
-    acrobot = make_task("Acrobot-v1", floor=-500, ceiling=0)
-    with pytest.raises(InputError, match=r"made for observations of shape \(2,\)"):
-        as_policy(made, acrobot.spaces)
-    with pytest.raises(InputError, match=r"agent has 2 actions from 0, the environment takes 3 actions from 0"):
-        rollout(acrobot, "cartpole-5-s0.2", sigma=0.1, n_episodes=1)
-
-
-def test_a_function_with_a_foreign_action_is_named():
-    with pytest.raises(InputError, match="choose an action from 0 to 1, got 7"):
-        rollout("cartpole-1", lambda seen: 7, sigma=0.1, n_episodes=1)
-
-
 # --- devices and names ----------------------------------------------------------------------------------------------
 
 

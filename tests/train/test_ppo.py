@@ -27,7 +27,7 @@ from surefoot.train.actors import deployed_weights
 from surefoot.train.deployed import policy_from_weights
 from surefoot.train.folder import TrainingCurve
 from surefoot.train.ppo import Batch, Players, PpoLearner, Running, train_ppo
-from surefoot.train.presets import PPO, find_settings
+from surefoot.train.presets import PPO
 from surefoot.train.selection import best_sigma
 from surefoot.train.settings import PpoSettings
 from trainings import run_training
@@ -599,10 +599,3 @@ def test_what_makes_no_sense_is_refused_before_anything_is_made(tmp_path, more, 
     with pytest.raises(InputError, match=message):
         tiny(tmp_path / "run", **more)
     assert not (tmp_path / "run").exists()
-
-
-def test_unknown_presets_are_refused():
-    with pytest.raises(InputError, match="unknown preset 'ppp'; there are ppo, ppo-large, paper"):
-        find_settings("ppp", "cartpole-5")
-    with pytest.raises(InputError, match="the preset 'ppo' has no settings for 'freeway'"):
-        find_settings("ppo", "freeway")

@@ -311,17 +311,6 @@ def test_resuming_without_a_checkpoint_does_not_restart_silently(tmp_path, begun
     assert sorted(tmp_path.rglob("*")) == left
 
 
-def test_ctrl_c_loses_nothing(tmp_path):
-    def interrupted(now, of, best):
-        if now == 200:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tiny(tmp_path / "run", total_steps=300, progress=interrupted)
-    tiny(tmp_path / "run", total_steps=300, resume=True)
-    assert [row[0] for row in curve_of(tmp_path / "run")] == [100, 200, 300]
-
-
 def test_the_command_says_what_an_interrupt_leaves(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(PAPER, "cartpole-5", TINY)
     played = []

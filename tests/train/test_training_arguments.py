@@ -82,11 +82,6 @@ def test_a_sigma_per_feature_arrives(asked, words, features):
     assert run.card("it", PPO["cartpole-1"]).get("sigma_per_feature") == (None if features is None else list(features))
 
 
-def test_a_sigma_per_feature_needs_one_for_each(capsys):
-    assert cli.main(["train", "--env", "CartPole-v1", "--sigma", "0.1,0.2"]) == 2
-    assert "a sigma per feature needs one for each of the 4 features, got 2" in capsys.readouterr().err
-
-
 def test_the_agent_to_start_from_arrives(asked):
     (run, settings), _ = asked(TRAIN_PPO, "--env CartPole-v1 --sigma 0.3 --init-from cartpole-5-s0.2")
     assert run.imitated.name == "cartpole-5-s0.2"

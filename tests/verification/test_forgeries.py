@@ -135,7 +135,7 @@ def allowed(run, honest):
     return same and all(a <= b + 1e-9 for a, b in zip(mine["lower"], true["lower"], strict=True))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(THREATS)), st.lists(changes(), min_size=1, max_size=3), st.booleans())
 def test_random_forgeries_are_caught_without_a_traceback(honest, tmp_path_factory, name, made, rehashed):
     folder = tmp_path_factory.mktemp("random")
