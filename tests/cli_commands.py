@@ -59,8 +59,3 @@ def given(*more, sigma=".2", floor="0", saved=True):
     if saved:
         np.save("r.npy", RETURNS)
     return ("certify", "--returns", "r.npy", "--sigma", sigma, "--floor", floor, *more)
-
-
-class Bomb:
-    def __reduce__(self):
-        return Path.touch, (Path("ran").resolve(),)

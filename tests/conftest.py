@@ -40,3 +40,9 @@ if "torch" not in missing:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    """Run in an empty folder."""
+    monkeypatch.chdir(tmp_path)

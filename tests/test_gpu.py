@@ -9,6 +9,7 @@ from scipy import stats
 from stable_baselines3 import DDPG, DQN
 
 from agents.test_networks import pixel_view, plainly
+from stand_ins import KilledError
 from surefoot.agents import files as zoo
 from surefoot.attacks import captured
 from surefoot.attacks.composed import Structured
@@ -44,7 +45,7 @@ from toys import (
     shifted,
     toy_task,
 )
-from train.test_train import PIXELS, TINY, KilledError, same_updates, stop_at
+from train.test_train import PIXELS, TINY, same_updates, stop_at
 from trainings import run_training
 from zoo.training.captured import CAPTURED, GraphDDPG, GraphDQN
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import gymnasium
 import numpy as np
 import pytest
 import stable_baselines3
@@ -10,6 +9,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from stand_ins import SpacesOnly
 from surefoot.agents import files as zoo
 from surefoot.agents.fit import PixelScale, fit_to, scale_pixels, single_shape
 from surefoot.agents.policies import Policy, Spaces
@@ -101,13 +101,9 @@ def test_a_stack_that_an_agent_does_not_have_is_refused():
 # --- on disk ----------------------------------------------------------------------------------------------------------
 
 
-class Nothing(gymnasium.Env):
-    observation_space, action_space = Box(-np.inf, np.inf, (4,), np.float32), Discrete(2)
-
-
 def saved(path):
     """Save a model and return its environment with statistics."""
-    env = VecNormalize(DummyVecEnv([Nothing]))
+    env = VecNormalize(DummyVecEnv([lambda: SpacesOnly(Box(-np.inf, np.inf, (4,), np.float32), Discrete(2))]))
     env.obs_rms.mean = np.arange(4.0)
     model = stable_baselines3.PPO("MlpPolicy", env, policy_kwargs={"net_arch": [4]}, device="cpu", seed=0)
     path.parent.mkdir(parents=True, exist_ok=True)

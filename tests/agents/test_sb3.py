@@ -10,10 +10,8 @@ import sys
 import zipfile
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import cloudpickle
-import gymnasium
 import numpy as np
 import pytest
 import sb3_contrib
@@ -23,6 +21,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 
+from stand_ins import Bomb, SpacesOnly
 from surefoot.agents.callables import from_callable
 from surefoot.agents.fit import fit_to, single_shape
 from surefoot.agents.networks import MLP
@@ -40,21 +39,13 @@ THREE = Discrete(3)
 ARM = Box(np.float32([-1.5, 0.0]), np.float32([0.25, 3.0]), dtype=np.float32)
 
 
-class Env(gymnasium.Env):
-    """Spaces to make models for."""
-
-    def __init__(self, observations=FLOATS, actions=THREE):
-        self.observation_space = observations
-        self.action_space = actions
-
-
 def make(kind="DQN", observations=FLOATS, actions=THREE, policy="MlpPolicy", seed=0, **options):
     settings = {} if policy == "LinearPolicy" else {"net_arch": [16, 16]}
     settings |= options.pop("policy_kwargs", {})
     if kind in ("DQN", "DDPG", "TD3", "SAC", "QRDQN", "TQC"):
         options["buffer_size"] = 2
     model = getattr(stable_baselines3 if hasattr(stable_baselines3, kind) else sb3_contrib, kind)(
-        policy, Env(observations, actions), seed=seed, device="cpu", policy_kwargs=settings, **options
+        policy, SpacesOnly(observations, actions), seed=seed, device="cpu", policy_kwargs=settings, **options
     )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():  # fresh models act nearly alike everywhere: spread them, so that limits and argmax matter
@@ -195,14 +186,6 @@ def test_hash_tells_weights_limits_and_activations_apart():
 
 
 # --- a file is data ---
-
-
-class Bomb:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (Path(self.path),)
 
 
 USED = ("policy_class", "observation_space", "action_space", "policy_kwargs")  # what SB3 makes a policy of

@@ -10,7 +10,6 @@ import zipfile
 from collections import OrderedDict
 
 import cloudpickle
-import gymnasium
 import numpy as np
 import pytest
 import stable_baselines3
@@ -18,6 +17,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from torch import nn
 
+from stand_ins import SpacesOnly
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.inert_pickle import MOST_PICKLE_STEPS
 from surefoot.errors import InputError, NotAllowedError
@@ -28,17 +28,12 @@ ARM = Box(np.float32([-1.5, 0.0]), np.float32([0.25, 3.0]))
 PARTS = Dict({"near": Box(-1, 1, (2,)), "far": Box(-1, 1, (3,)), "mode": Discrete(3)})
 
 
-class Env(gymnasium.Env):
-    def __init__(self, observations, actions):
-        self.observation_space, self.action_space = observations, actions
-
-
 def saved(path, observations=FLOATS, actions=ARM, kind="PPO", **settings):
     policy = "MultiInputPolicy" if isinstance(observations, Dict) else "MlpPolicy"
     own = {"buffer_size": 2} if kind in ("SAC", "DQN") else {}
     own |= {"use_sde": True} if settings.pop("sde", False) else {}
     kwargs = {"net_arch": [8], "activation_fn": nn.ReLU} | settings
-    env = Env(observations, actions)
+    env = SpacesOnly(observations, actions)
     model = getattr(stable_baselines3, kind)(policy, env, seed=0, device="cpu", policy_kwargs=kwargs, **own)
     model.save(path)
     return path

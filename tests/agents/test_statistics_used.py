@@ -3,7 +3,6 @@
 Their means and variances differ from frame to frame and from feature to feature, so that no exchange goes unnoticed.
 """
 
-import gymnasium
 import numpy as np
 import pytest
 import stable_baselines3
@@ -12,6 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import surefoot
+from stand_ins import SpacesOnly
 from surefoot.agents.normalization import Normalized, Statistics, feature_scales, normalized, taken_apart
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy
@@ -124,13 +124,8 @@ def test_the_hash_is_of_the_agent_and_of_every_statistic(bare):
 # --- deployed ---------------------------------------------------------------------------------------------------------
 
 
-class Env(gymnasium.Env):
-    def __init__(self, shape):
-        self.observation_space, self.action_space = Box(-np.inf, np.inf, shape, np.float32), Discrete(2)
-
-
 def model(shape=(20,)):
-    env = VecNormalize(DummyVecEnv([lambda: Env(shape)]))
+    env = VecNormalize(DummyVecEnv([lambda: SpacesOnly(Box(-np.inf, np.inf, shape, np.float32), Discrete(2))]))
     env.obs_rms.mean, env.obs_rms.var = np.full(shape, 5.0), np.full(shape, 4.0)
     made = stable_baselines3.PPO("MlpPolicy", env, policy_kwargs={"net_arch": [8]}, device="cpu", seed=0)
     return made, env

@@ -5,7 +5,6 @@ import pickle
 import resource
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
+from stand_ins import Bomb, SpacesOnly
 from surefoot.agents import files as zoo
 from surefoot.agents.normalization import Normalized, Statistics, normalized
 from surefoot.agents.policies import Spaces
@@ -30,19 +30,9 @@ ARM = Box(-2, 2, (1,), np.float32)
 MEAN, VAR = np.array([100.0, -3.0, 0.5, 7.0]), np.array([2500.0, 1e-6, 4.0, 0.0])
 
 
-class Env(gymnasium.Env):
-    """Spaces to make models for."""
-
-    def __init__(self, observations, actions):
-        self.observation_space, self.action_space = observations, actions
-
-    def reset(self, *, seed=None, options=None):
-        return np.zeros(self.observation_space.shape, dtype=np.float32), {}
-
-
 def made(kind="PPO", actions=THREE, shape=(4,), stack=None, before=True, **options):
     """A model with a VecNormalize whose statistics are set by hand, before or after a frame stack."""
-    env = DummyVecEnv([lambda: Env(Box(-np.inf, np.inf, shape, np.float32), actions)])
+    env = DummyVecEnv([lambda: SpacesOnly(Box(-np.inf, np.inf, shape, np.float32), actions)])
     env = env if stack is None or before else VecFrameStack(env, stack)
     env = VecNormalize(env, clip_obs=options.pop("clip_obs", 5.0), **options)
     times = env.observation_space.shape[-1] // 4
@@ -223,14 +213,6 @@ def test_statistics_must_make_sense(wrong):
 # --- a file is data -------------------------------------------------------------------------------------------------
 
 
-class Bomb:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (Path(self.path),)
-
-
 class Own(VecNormalize):
     """A subclass may normalize otherwise."""
 
@@ -275,7 +257,7 @@ def test_other_files_are_refused(tmp_path, content):
 
 def test_subclasses_are_refused(tmp_path):
     model, _ = made()
-    wrapper = Own(DummyVecEnv([lambda: Env(Box(-1, 1, (4,), np.float32), THREE)]))
+    wrapper = Own(DummyVecEnv([lambda: SpacesOnly(Box(-1, 1, (4,), np.float32), THREE)]))
     wrapper.save(tmp_path / "statistics.pkl")
     with pytest.raises(InputError, match="holds more than statistics"):
         as_policy(model, vecnormalize=tmp_path / "statistics.pkl")
@@ -308,7 +290,7 @@ def test_every_protocol_is_read(tmp_path, protocol):
 def test_images_are_refused(tmp_path):
     image = Box(0, 255, (3, 36, 36), np.uint8)
     for space in (image, Dict({"camera": image})):
-        env = DummyVecEnv([lambda space=space: Env(space, THREE)])
+        env = DummyVecEnv([lambda space=space: SpacesOnly(space, THREE)])
         VecNormalize(env).save(tmp_path / "statistics.pkl")
         with pytest.raises(InputError, match="statistics of images are not supported"):
             read_statistics(tmp_path / "statistics.pkl")
@@ -329,7 +311,7 @@ def test_agent_files_and_exports_keep_the_statistics(tmp_path, kind, actions):
     assert sorted(os.listdir(tmp_path)) == ["agent.json", "agent.npz", "out", "out.zip"]  # noqa: PTH208
     assert same_actions(as_policy(tmp_path / "out.zip"), model, wrapper)
     env = VecNormalize.load(
-        statistics_path(tmp_path / "out.zip"), DummyVecEnv([lambda: Env(Box(-1, 1, (4,)), actions)])
+        statistics_path(tmp_path / "out.zip"), DummyVecEnv([lambda: SpacesOnly(Box(-1, 1, (4,)), actions)])
     )
     loaded = getattr(stable_baselines3, kind).load(tmp_path / "out.zip", device="cpu")
     assert np.array_equal(

@@ -21,9 +21,7 @@ from toys import balancer, short_pole
 AGENT = "cartpole-1-s0.2"
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def test_a_run_is_that_of_the_command(capsys):

@@ -9,9 +9,8 @@ from cli_commands import QUICK, surefoot_command
 
 
 @pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
+def elsewhere(own_folder, monkeypatch):
     """Run in an empty folder, where what was left behind can be counted."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
 

@@ -10,7 +10,8 @@ import pytest
 
 import surefoot
 import waiting_env
-from cli_commands import KEYS, LEFT, QUICK, Bomb, refused, strict, surefoot_command
+from cli_commands import KEYS, LEFT, QUICK, refused, strict, surefoot_command
+from stand_ins import Bomb
 from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
@@ -184,7 +185,7 @@ def test_old_versions_of_environments_print_nothing_extra(capsys, models):
 
 def armed(source, target):
     """Copy an SB3 zip with a live pickle in every field that SB3 would unpickle."""
-    bomb = base64.b64encode(pickle.dumps(Bomb())).decode()
+    bomb = base64.b64encode(pickle.dumps(Bomb("ran"))).decode()
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         for name in old.namelist():
             content = old.read(name)

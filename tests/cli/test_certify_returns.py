@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import surefoot
-from cli_commands import KEYS, LEFT_OF_RETURNS, QUICK, RETURNS, Bomb, given, refused, strict, surefoot_command
+from cli_commands import KEYS, LEFT_OF_RETURNS, QUICK, RETURNS, given, refused, strict, surefoot_command
+from stand_ins import Bomb
 from surefoot.cli.options import parse_budgets
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -243,7 +244,7 @@ def pickled():
 
 
 def bomb():
-    Path("f.npy").write_bytes(pickle.dumps(Bomb()))
+    Path("f.npy").write_bytes(pickle.dumps(Bomb("ran")))
 
 
 def cut(size):

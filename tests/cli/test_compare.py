@@ -23,9 +23,7 @@ from toys import constant, geometric, pay_steps, toy_task
 GOOD, BAD = "cartpole-1-ppo-s0.2", "cartpole-1-s0.8"
 
 
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def compare(*words, out="run"):

@@ -94,9 +94,7 @@ def refuted(message, *arguments):
     assert message in " ".join(ended.out.split())
 
 
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def precomputed(returns, **facts):

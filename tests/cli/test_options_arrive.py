@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stand_ins import Reached
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy
 from surefoot.cli import main as cli
@@ -46,10 +47,6 @@ DOORS = {
     "verify": "surefoot.verification.verify.verify",
 }
 TASKS = {"compare": "A B cartpole-1", "verify": "DIR"}
-
-
-class Reached(BaseException):
-    """The door; no command catches it, ``main`` does."""
 
 
 @dataclass(frozen=True)

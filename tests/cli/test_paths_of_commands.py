@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stand_ins import Reached
 from surefoot.agents.sb3.published import Published
 from surefoot.cli import main as cli
 from surefoot.cli import task as task_options
@@ -15,14 +16,7 @@ from surefoot.cli.task import Chosen
 from surefoot.play.streams import Purpose
 from toys import balancer
 
-
-class Reached(BaseException):
-    """Far enough."""
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import stable_baselines3
 import torch
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
+from stand_ins import SpacesOnly
 from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import as_policy
 from surefoot.cli import main as cli
@@ -17,9 +18,7 @@ FLOOR = ("--sigma", "0.1", "--floor", "-3300", "--ceiling", "0")
 FEW = ("--episodes", "12", "--budgets", "0,0.1", "--quiet", "--workers", "1")
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.fixture
@@ -73,7 +72,7 @@ def test_an_atari_agent_of_the_zoo_plays_whole_games(capsys, tmp_path):
     inner = home / "PongNoFrameskip-v4"
     inner.mkdir(parents=True)
     frames = gymnasium.spaces.Box(0, 255, (84, 84, 1), np.uint8)
-    env = VecFrameStack(DummyVecEnv([lambda: Nothing(frames, gymnasium.spaces.Discrete(6))]), 4)
+    env = VecFrameStack(DummyVecEnv([lambda: SpacesOnly(frames, gymnasium.spaces.Discrete(6))]), 4)
     small = {"features_extractor_kwargs": {"features_dim": 8}, "net_arch": []}
     model = stable_baselines3.DQN("CnnPolicy", env, buffer_size=1, policy_kwargs=small, device="cpu", seed=0)
     with torch.no_grad():
@@ -100,11 +99,6 @@ def test_an_atari_agent_of_the_zoo_plays_whole_games(capsys, tmp_path):
     stacks = torch.from_numpy(seen.astype(np.float32) / 255).permute(0, 3, 1, 2).unsqueeze(-1)
     assert np.array_equal(policy.act(stacks).numpy(), expected)
     assert len(set(expected)) > 1
-
-
-class Nothing(gymnasium.Env):
-    def __init__(self, observations, actions):
-        self.observation_space, self.action_space = observations, actions
 
 
 def test_sigma_and_budgets_in_normalized_units(folder, capsys, tmp_path):

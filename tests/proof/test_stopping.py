@@ -26,10 +26,7 @@ from surefoot.runs.certified import certified_run
 from surefoot.runs.rollout import rollout
 from toys import constant, geometric, pay_steps, toy_task
 
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def plan(most=20_000):

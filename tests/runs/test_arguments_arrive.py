@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import surefoot
+from stand_ins import Reached
 from surefoot.api import attack as attack_curve
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
@@ -16,10 +17,6 @@ from surefoot.runs.taped_episode import attacked_plan
 from toys import actor_with_critic, balancer, short_pole
 
 TASK = short_pole(30)
-
-
-class Reached(BaseException):
-    """Where episodes would be run."""
 
 
 @pytest.fixture

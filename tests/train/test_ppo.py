@@ -8,6 +8,7 @@ import pytest
 import stable_baselines3
 import torch
 
+from stand_ins import KilledError
 from surefoot.agents import files as zoo
 from surefoot.agents.memory import Recurrent
 from surefoot.agents.resolve import as_policy
@@ -436,10 +437,6 @@ def test_the_error_of_imitation_is_that_of_the_definition():
 
 
 # --- resuming and repeating -----------------------------------------------------------------------------------------
-
-
-class KilledError(Exception):
-    """Stands for a kill."""
 
 
 @pytest.mark.parametrize("memory", ["", "gru"])

@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from stable_baselines3 import DQN
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
+from stand_ins import KilledError
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import weights_hash
 from surefoot.cli.main import main
@@ -241,10 +242,6 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_made(tmp_path, opt
 
 
 # --- resuming -------------------------------------------------------------------------------------------------------
-
-
-class KilledError(Exception):
-    """Stands for a kill."""
 
 
 def stop_at(step):

@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 
+from stand_ins import Reached
 from surefoot.play.tasks import get_task
 from surefoot.verification import play_again
 from surefoot.verification.play_again import RerunOptions
@@ -11,10 +12,6 @@ from surefoot.verification.play_again import RerunOptions
 # What of the options is about the environment, or about how episodes are run, and has tests of its own.
 ELSEWHERE = {"environment", "wrappers", "env_modules", "env_kwargs", "success", "workers", "progress"}
 SETUP = {"agent": "mine", "agent_sha256": "0" * 64, "n_stack": 5, "stochastic": True, "pixel_max": 255}
-
-
-class Reached(BaseException):
-    """Enough was seen."""
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import surefoot
+from stand_ins import Reached
 from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.play.environments import make_task
@@ -133,10 +134,6 @@ def test_what_is_no_regular_file_is_rejected_before_anything_is_opened(here, kin
         place.symlink_to("nowhere")
     with pytest.raises(InputError, match=r"'model' in the arguments of the environment is a directory, or no regular"):
         make_task("CartPole-v1", floor=0, env_kwargs={"file": "model"})
-
-
-class Reached(BaseException):
-    """The environment would be made."""
 
 
 @pytest.mark.parametrize("value", ["a", ["a"], {"a": "b"}, [1], {}, None, True, 1, 0.5])
