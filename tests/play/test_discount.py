@@ -113,7 +113,7 @@ def test_a_discounted_return_stays_where_the_rewards_so_far_stay():
     ],
 )
 def test_the_papers_tasks_are_certified_so_too(name, agent, more, tmp_path, capsys):
-    run = ["certify", name, "--agent", agent, "--episodes", "8", "--workers", "1", "--quiet", "--json"]
+    run = ["certify", name, "--agent", agent, "--episodes", "3", "--workers", "1", "--quiet", "--json"]
     assert cli.main([*run, *more, "--budgets", "0,0.01", "--out", str(tmp_path / "run")]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made["floor"] <= made["lower"][1] <= made["lower"][0] <= made["estimate"] <= made["ceiling"]

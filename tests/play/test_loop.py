@@ -277,6 +277,11 @@ def test_short_episodes_are_not_favoured(slots, episodes, rounds, done_check_int
     assert len(played) == episodes
     assert (played.returns == played.lengths).all()
     assert length_biased(played.returns, (played.returns <= MOST).sum()) == (False, False)
+
+
+@pytest.mark.parametrize(("slots", "episodes", "rounds"), DEALS)
+def test_short_episodes_are_not_favoured_where_they_alone_are_paid(slots, episodes, rounds):
+    task = toy_task(geometric(END, LIMIT), pay_steps, ceiling=float(LIMIT))
     short = play(
         Plan(
             task=with_env(task, _paying_short(task)),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -43,8 +44,24 @@ def watched(folder, goal, most=20_000, **options):
     return certificate, (certificate.method_selection or {}).get("stopped")
 
 
-def test_a_proof_stops_the_run_and_can_be_read_off_the_folder():
-    certificate, why = watched("run", StoppingRule(budget=0.5, require=3.2))
+PROVED = StoppingRule(budget=0.5, require=3.2)
+
+
+@pytest.fixture(scope="module")
+def proved(tmp_path_factory):
+    """One run that stopped with a proof, for all tests that read it: its folder, certificate and reason."""
+    folder = tmp_path_factory.mktemp("proved") / "run"
+    return folder, *watched(folder, PROVED)
+
+
+@pytest.fixture
+def copied(own_folder, proved):
+    """Its folder, copied into the working directory."""
+    return Path(shutil.copytree(proved[0], "run"))
+
+
+def test_a_proof_stops_the_run_and_can_be_read_off_the_folder(proved, copied):
+    _, certificate, why = proved
     assert why == "proved"
     assert 100 < certificate.n_episodes < 10_000
     assert certificate.at(0.5).lower >= 3.2
@@ -55,14 +72,14 @@ def test_a_proof_stops_the_run_and_can_be_read_off_the_folder():
     assert certificate.lower[0] < certificate.estimate < certificate.upper[0]
 
 
-def test_workers_and_interruptions_do_not_move_the_stop():
-    alone, _ = watched("alone", StoppingRule(budget=0.5, require=3.2))
-    crowd, _ = watched("crowd", StoppingRule(budget=0.5, require=3.2), workers=2)
+def test_workers_and_interruptions_do_not_move_the_stop(proved):
+    _, alone, _ = proved
+    crowd, _ = watched("crowd", PROVED, workers=2)
     assert crowd.to_json() == alone.to_json()
-    first, why = watched("pieces", StoppingRule(budget=0.5, require=3.2), most=20_000, progress=interrupt_after(300))
+    first, why = watched("pieces", PROVED, most=20_000, progress=interrupt_after(300))
     assert (first.n_episodes, why) == (300, "stopped by hand")
     assert first.lower[1] <= alone.lower[1]
-    again, _ = watched("pieces", StoppingRule(budget=0.5, require=3.2))
+    again, _ = watched("pieces", PROVED)
     assert again.to_json() == alone.to_json()
 
 
@@ -74,8 +91,7 @@ def interrupt_after(episodes):
     return progress
 
 
-def test_another_goal_does_not_bet_on_returns_already_seen():
-    first, _ = watched("run", StoppingRule(budget=0.5, require=3.2))
+def test_another_goal_does_not_bet_on_returns_already_seen(proved, copied):
     for other in (
         StoppingRule(budget=0.5, require=3.3),
         StoppingRule(budget=0.5, tolerance=0.3),
@@ -83,21 +99,22 @@ def test_another_goal_does_not_bet_on_returns_already_seen():
     ):
         with pytest.raises(InputError, match="holds a run with another setup"):
             watched("run", other)
-    again, _ = watched("run", StoppingRule(budget=0.5, require=3.2))
-    assert again.to_json() == first.to_json()
+    again, _ = watched("run", PROVED)
+    assert again.to_json() == proved[1].to_json()
 
 
-@pytest.mark.parametrize("method", [None, *(method for method in METHODS if method != "sequential")])
-def test_a_record_that_stopped_is_for_the_sequential_method_only(method):
-    watched("run", StoppingRule(budget=0.5, require=3.2))
-    episodes = Episodes.load("run/episodes.npz")
-    with pytest.raises(InputError, match=f"has {len(episodes)} of 20000 planned episodes.*method='sequential'"):
-        certify(episodes, [0.5], method=method)
+def test_a_record_that_stopped_is_for_the_sequential_method_only(proved):
+    episodes = Episodes.load(proved[0] / "episodes.npz")
+    for method in (None, *METHODS):
+        if method == "sequential":
+            continue
+        with pytest.raises(InputError, match=f"has {len(episodes)} of 20000 planned episodes.*method='sequential'"):
+            certify(episodes, [0.5], method=method)
     assert certify(episodes, [0.5], method="sequential").lower[0] > 3.0
 
 
+@pytest.mark.usefixtures("copied")
 def test_all_ways_to_certify_a_stopped_record_are_refused(capsys):
-    watched("run", StoppingRule(budget=0.5, require=3.2))
     for options in ((), ("--method", "band"), ("--shared-episodes", "3")):
         assert cli.main(["certify", "--returns", "run/episodes.npz", "--budgets", "0.5", *options]) == 2
         assert "of 20000 planned episodes" in capsys.readouterr().err

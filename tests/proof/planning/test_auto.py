@@ -199,7 +199,7 @@ def fractions(rare, low):
 IN_UNITS = (*MORE_LAWS, COIN, FEW[3], fractions(0.01, 0.8))
 
 
-@pytest.mark.parametrize(("place", "law"), enumerate(IN_UNITS), ids=lambda part: getattr(part, "name", ""))
+@pytest.mark.parametrize(("place", "law"), list(enumerate(IN_UNITS)), ids=lambda part: getattr(part, "name", ""))
 def test_the_unit_of_the_return_changes_nothing(place, law):
     """The same method on the same pilot, and the same bounds but for the unit, up to rounding.
 
