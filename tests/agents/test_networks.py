@@ -1,6 +1,7 @@
 """Convolutional policies: what the network computes, how it is stored, and SB3's CnnPolicy in and out."""
 
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -320,14 +321,15 @@ def test_searches_that_do_not_fit_the_memory_are_made_in_turn(monkeypatch):
 def test_an_attacked_round_of_freeway_spends_its_budget_and_no_more(sigma):
     task = get_task("freeway")
     adversary = PaperAttack(0.0, step=0.1, smoothing=Smoothing(sigma, 2), low=(0.0,), high=(1.0,))
-    short = Plan(task=_short(task), policy=small(), noise=Noise.of(sigma), n_episodes=1, attacker=adversary, budget=0.3)
+    short = Plan(
+        task=six_steps_of(task), policy=small(), noise=Noise.of(sigma), n_episodes=1, attacker=adversary, budget=0.3
+    )
     played = play(short)
     assert 0 < played.budget_used[0] <= 0.3
     assert played.lengths.tolist() == [6]
 
 
-def _short(task):
-    from dataclasses import replace
-
+def six_steps_of(task):
+    """Return a game of Atari whose episodes are cut after six steps."""
     backend = emulators(replace(task.cartridge, limit=6))
     return replace(task, scoring=replace(task.scoring, max_steps=6), backend=backend)
