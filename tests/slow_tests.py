@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 LIST = Path(__file__).with_name("slow.txt")
-LONGEST = 0.4  # seconds
+LONGEST = 0.2  # seconds
 _LINE = re.compile(r"\s*([\d.]+)s (call|setup|teardown)\s+tests/(\S+?::\w+)")
 
 

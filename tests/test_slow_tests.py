@@ -25,7 +25,7 @@ def test_a_log_is_summed_by_function():
     log = """
 0.30s call     tests/a/test_b.py::test_c[1]
 0.20s setup    tests/a/test_b.py::test_c[2-x]
-0.35s call     tests/a/test_b.py::test_d
+0.15s call     tests/a/test_b.py::test_d
 0.50s setup    tests/a/test_e.py::test_f
 0.10s call     tests/a/test_e.py::test_g
 """

@@ -281,6 +281,34 @@ class Recorded:
         return self.drawn[-1].clone()
 
 
+def view_of(
+    policy: Policy,
+    observation: Tensor,
+    *,
+    step: int = 3,
+    left: float = 0.1,
+    context: Tensor | None = None,
+    seed: int = 0,
+) -> View:
+    """Return what an attacker sees of these observations, after steps without noise or perturbation."""
+    zeros = torch.zeros_like(observation)
+    memory = zeros.unsqueeze(1) if context is None else context
+    return View(
+        episode=torch.arange(len(observation)),
+        step=torch.full((len(observation),), step),
+        observation=observation,
+        state=None,
+        memory=memory,
+        clean=memory,
+        action=None,
+        last_perturbation=zeros,
+        noise=zeros,
+        budget_left=torch.full((len(observation),), left, dtype=torch.float64),
+        policy=policy,
+        stream=Stream(np.random.SeedSequence(seed), torch.device("cpu")),
+    )
+
+
 @dataclass
 class Spy:
     """Proposes what ``what`` says and keeps a copy of every view."""

@@ -18,8 +18,7 @@ from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.victim import Smoothing, VictimBatch
 from surefoot.cli.main import main
 from surefoot.errors import InputError
-from surefoot.play.channel import View
-from surefoot.play.streams import Stream
+from toys import view_of
 
 WEIGHTS = np.array([[3.0, -4.0, 0.0, 0.0]], dtype=np.float32)
 
@@ -29,25 +28,6 @@ def linear(low=-1.0, high=1.0, *, differentiable=True):
     network = MLP([WEIGHTS], [np.zeros(1, dtype=np.float32)], "relu")
     spaces = Spaces(shape=(4,), n_actions=None, low=[low], high=[high])
     return Policy(network, spaces, name="linear", differentiable=differentiable)
-
-
-def view_of(policy, observation, left=0.1):
-    rows = len(observation)
-    zeros = torch.zeros(rows, 4)
-    return View(
-        episode=torch.arange(rows),
-        step=torch.full((rows,), 3),
-        observation=observation,
-        state=None,
-        memory=zeros.unsqueeze(1),
-        clean=zeros.unsqueeze(1),
-        action=None,
-        last_perturbation=zeros,
-        noise=zeros,
-        budget_left=torch.full((rows,), left, dtype=torch.float64),
-        policy=policy,
-        stream=Stream(np.random.SeedSequence(0), torch.device("cpu")),
-    )
 
 
 OBSERVED = torch.tensor([[0.05, 0.0, 1.0, 2.0], [-0.05, 0.0, 1.0, 2.0], [0.6, 0.0, 0.0, 0.0]])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import toys
 from surefoot.agents import files as zoo
 from surefoot.agents.callables import from_callable
 from surefoot.attacks import victim
@@ -28,10 +29,8 @@ from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.victim import Smoothing, VictimBatch, clean_values
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
 from toys import short_pole
 
@@ -51,24 +50,7 @@ def view_of(policy, rows=6, step=9, left=0.5, seed=0):
     generator = torch.Generator().manual_seed(seed)
     observation = 0.05 * torch.randn(rows, 4, generator=generator)
     context = 0.05 * torch.randn(rows, policy.spaces.n_stack, 4, generator=generator)
-    number = torch.arange(rows)
-    stream = Stream(np.random.SeedSequence(seed), torch.device("cpu"))
-    budget = torch.full((rows,), left, dtype=torch.float64)
-    zeros = torch.zeros(rows, 4)
-    return View(
-        episode=number,
-        step=torch.full((rows,), step),
-        observation=observation,
-        state=None,
-        memory=context,
-        clean=context,
-        action=None,
-        last_perturbation=zeros,
-        noise=zeros,
-        budget_left=budget,
-        policy=policy,
-        stream=stream,
-    )
+    return toys.view_of(policy, observation, step=step, left=left, context=context, seed=seed)
 
 
 @pytest.mark.parametrize("name", EVERY)
