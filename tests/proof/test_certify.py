@@ -69,7 +69,7 @@ BANDS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
 
 
 def methods_for(returns: NDArray[np.float64]) -> list[str]:
-    """The methods that do not ask for the order of the returns: bets and pilots have test_choice.py."""
+    """The methods that do not ask for the order of the returns: bets and pilots have planning/test_auto.py."""
     return [method for method in BANDS if method != "binary" or set(returns) <= {0.0, 10.0}]
 
 

@@ -40,7 +40,7 @@ def misses(
     return low, high
 
 
-# What bets is tested in test_bounds_shifted_mean.py and test_choice.py: certificates by the hundred are these methods'.
+# What bets is tested in bounds/test_tangent_scores.py and planning/test_auto.py: certificates by the hundred are these methods'.
 BANDS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
 PAIRS = [(m, law) for m in BANDS for law in LAWS if m != "binary" or law.name == "win or lose"]
 
