@@ -40,7 +40,7 @@ def misses(
     return low, high
 
 
-# What bets is tested in bounds/test_tangent_scores.py and planning/test_auto.py: certificates by the hundred are these methods'.
+# Bets are tested in bounds/test_tangent_scores.py and planning/test_auto.py: certificates by the hundred are of these.
 BANDS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
 PAIRS = [(m, law) for m in BANDS for law in LAWS if m != "binary" or law.name == "win or lose"]
 
