@@ -185,6 +185,7 @@ WRONG_RETURNS = {
     "budgets backwards": ("--sigma .2 --floor 0 --budgets 1:0:.1", "LAST >= FIRST"),
     "budgets endless": ("--sigma .2 --floor 0 --budgets 0:inf:1", "under 10,000"),
     "budgets too many": ("--sigma .2 --floor 0 --budgets 0:1:1e-9", "under 10,000"),
+    "budgets nan step": ("--sigma .2 --floor 0 --budgets 0:1:nan", "STEP > 0"),
     "budgets empty": ("--sigma .2 --floor 0 --budgets=", "--budgets: must look like"),
     "confidence 1": ("--sigma .2 --floor 0 --confidence 1", "confidence must be strictly between 0 and 1, got 1"),
     "confidence 95": ("--sigma .2 --floor 0 --confidence 95", "strictly between 0 and 1, got 95"),
