@@ -41,7 +41,9 @@ from toys import (
     off,
     pay_first_choice,
     pay_steps,
+    plan_for,
     recurrent,
+    run_episodes,
     shifted,
     toy_task,
 )
@@ -208,9 +210,7 @@ def test_noise_has_the_right_law():
 
 
 def test_play_repeats_bit_for_bit():
-    plan = Plan(
-        task=TASK, policy=balancer(5), noise=Noise.of(0.4), n_episodes=3_000, seed=5, device="cuda", n_envs=1_024
-    )
+    plan = plan_for(TASK, balancer(5), 0.4, 3_000, seed=5, device="cuda", n_envs=1_024)
     one, two = play(plan), play(plan, workers=2)
     assert one.returns.tobytes() == two.returns.tobytes()
     assert play(dataclasses.replace(plan, seed=6)).returns.tobytes() != one.returns.tobytes()
@@ -228,15 +228,7 @@ def test_play_has_the_law_of_the_cpu():
 
 def test_the_worst_case_is_attained():
     task = toy_task(fixed(1), pay_first_choice, clean=(0.0, 5.0))
-    plan = Plan(
-        task=task,
-        policy=gate(0.9, 0.3, 2),
-        noise=Noise.of(0.3),
-        n_episodes=200_000,
-        device="cuda",
-        attacker=Structured(),
-        budget=0.3,
-    )
+    plan = plan_for(task, gate(0.9, 0.3, 2), 0.3, 200_000, device="cuda", attacker=Structured(), budget=0.3)
     played = play(plan)
     assert not off(played.returns.sum(), len(played), shifted(0.9, 1))
     assert (played.budget_used <= 0.3 * (1 + 1e-6)).all()
@@ -244,17 +236,7 @@ def test_the_worst_case_is_attained():
 
 def test_short_episodes_are_not_favoured():
     task = toy_task(geometric(0.1, 80), pay_steps, ceiling=80.0, done_check_interval=8)
-    played = play(
-        Plan(
-            task=task,
-            policy=constant(),
-            noise=Noise.of(0.1),
-            n_episodes=30_000,
-            device="cuda",
-            n_envs=1_000,
-            episodes_per_env=10,
-        )
-    )
+    played = run_episodes(task, constant(), 0.1, 30_000, device="cuda", n_envs=1_000, episodes_per_env=10)
     mean, variance = geometric_mean(0.1, 80)
     assert not mean_off(played.returns, mean, variance, 80)
 
@@ -263,9 +245,7 @@ def test_memory_does_not_grow_with_the_episodes():
     def peak(episodes):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        play(
-            Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.4), n_episodes=episodes, device="cuda", n_envs=16_384)
-        )
+        run_episodes(TASK, balancer(5), 0.4, episodes, device="cuda", n_envs=16_384)
         return torch.cuda.max_memory_allocated()
 
     once = peak(16_384)
@@ -472,11 +452,7 @@ def test_atari_on_a_gpu_plays_the_games_of_a_cpu():
     task = get_task("freeway")
     policy = from_callable(lambda _: 1, shape=task.spaces.shape, n_actions=3)
     here, there = (
-        play(
-            Plan(
-                task=task, policy=policy, noise=Noise.of(0.0), n_episodes=6, n_envs=3, episodes_per_env=2, device=device
-            )
-        ).returns
+        run_episodes(task, policy, 0.0, 6, n_envs=3, episodes_per_env=2, device=device).returns
         for device in ("cpu", "cuda")
     )
     assert np.array_equal(here, there)
@@ -488,15 +464,7 @@ def test_two_processes_share_a_gpu_without_changing_anything():
     from zoo.training.atari import fresh_arrays, halved
 
     policy = cnn_policy(halved(fresh_arrays(4, 3, 0)), NATURE, 4, (84, 84), 3)
-    plan = Plan(
-        task=get_task("freeway"),
-        policy=policy,
-        noise=Noise.of(0.1),
-        n_episodes=8,
-        n_envs=2,
-        episodes_per_env=2,
-        device="cuda",
-    )
+    plan = plan_for(get_task("freeway"), policy, 0.1, 8, n_envs=2, episodes_per_env=2, device="cuda")
     assert np.array_equal(play(plan).returns, play(plan, workers=2).returns)
 
 

@@ -20,13 +20,30 @@ from torch import Tensor, nn
 from surefoot.agents.networks import MLP, Critic, Squashed
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import Form, recurrent_policy
+from surefoot.episodes import Episodes
+from surefoot.noise import Noise
 from surefoot.play.channel import View
 from surefoot.play.envs.cartpole import CartPole
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.task import Blocks, PaperSetup, Scoring, Task
 from surefoot.play.tasks import get_task, tensors
 
 ALARM = 1e-6
+
+
+# --- plans ----------------------------------------------------------------------------------------------------------
+
+
+def plan_for(task: Task, policy: Policy, sigma: Any, n_episodes: int, **options: Any) -> Plan:
+    """Return a plan with noise of this sigma on observations."""
+    return Plan(task=task, policy=policy, noise=Noise.of(sigma), n_episodes=n_episodes, **options)
+
+
+def run_episodes(task: Task, policy: Policy, sigma: Any, n_episodes: int, **options: Any) -> Episodes:
+    """Run such a plan in this process."""
+    return play(plan_for(task, policy, sigma, n_episodes, **options))
 
 
 # --- alarms ---------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import emulators, get_task
 from surefoot.runs.attacked import AttackGrid
+from toys import plan_for
 from zoo.training.atari import fresh_arrays, halved
 
 SHAPE = (84, 84)
@@ -321,9 +322,7 @@ def test_searches_that_do_not_fit_the_memory_are_made_in_turn(monkeypatch):
 def test_an_attacked_round_of_freeway_spends_its_budget_and_no_more(sigma):
     task = get_task("freeway")
     adversary = PaperAttack(0.0, step=0.1, smoothing=Smoothing(sigma, 2), low=(0.0,), high=(1.0,))
-    short = Plan(
-        task=six_steps_of(task), policy=small(), noise=Noise.of(sigma), n_episodes=1, attacker=adversary, budget=0.3
-    )
+    short = plan_for(six_steps_of(task), small(), sigma, 1, attacker=adversary, budget=0.3)
     played = play(short)
     assert 0 < played.budget_used[0] <= 0.3
     assert played.lengths.tolist() == [6]

@@ -14,7 +14,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.runs.attacked import AttackGrid, attacked_run
-from toys import Recorded, actor_with_critic
+from toys import Recorded, actor_with_critic, run_episodes
 
 TASK = get_task("mountain-car")
 
@@ -92,16 +92,7 @@ class Both:
 def test_the_batched_attack_equals_the_reference_on_whole_episodes(sigma, weight, budget, episodes):
     low, high = TASK.box
     both = Both(DdpgAttack(weight, smoothing=Smoothing(sigma, 3), low=low, high=high))
-    played = play(
-        Plan(
-            task=TASK,
-            policy=actor_with_critic(),
-            noise=Noise.of(sigma),
-            n_episodes=episodes,
-            attacker=both,
-            budget=budget,
-        )
-    )
+    played = run_episodes(TASK, actor_with_critic(), sigma, episodes, attacker=both, budget=budget)
     assert both.gap < 2e-5
     assert both.moves >= episodes
     assert played.budget_used.max() > 0.1  # the comparison is about an attack that does something
@@ -141,17 +132,7 @@ def test_the_value_falls_and_the_box_and_the_budget_hold():
         def describe(self):
             return {"name": "watch"}
 
-    play(
-        Plan(
-            task=TASK,
-            policy=actor_with_critic(),
-            noise=Noise.of(0.0),
-            n_episodes=100,
-            n_envs=100,
-            attacker=Watch(),
-            budget=0.4,
-        )
-    )
+    run_episodes(TASK, actor_with_critic(), 0.0, 100, n_envs=100, attacker=Watch(), budget=0.4)
     assert Watch.rows == 100
     assert Watch.fell >= 95  # steps of constant length may end slightly above where they began
 
@@ -169,9 +150,7 @@ def test_a_vanished_gradient_spends_nothing():
     policy = actor_with_critic()
     for layer in policy.network.network.linear:
         layer.weight.zero_()
-    played = play(
-        Plan(task=TASK, policy=policy, noise=Noise.of(0.0), n_episodes=1, attacker=DdpgAttack(0.001), budget=0.3)
-    )
+    played = run_episodes(TASK, policy, 0.0, 1, attacker=DdpgAttack(0.001), budget=0.3)
     assert played.budget_used.max() == 0.0
 
 

@@ -23,7 +23,7 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from toys import Recorded, short_pole
+from toys import Recorded, plan_for, short_pole
 
 SIGMA, SAMPLES = 0.2, 6
 STEPPED = PaperAttack.take_step
@@ -172,14 +172,7 @@ def test_planted_errors_are_noticed_by_that_comparison(monkeypatch, where, plant
 
 
 def test_nothing_is_spent_where_no_action_is_bad_enough():
-    plan = Plan(
-        task=get_task("cartpole-5"),
-        policy=zoo.load("cartpole-5-s0"),
-        noise=Noise.of(0.0),
-        n_episodes=8,
-        attacker=PaperAttack(1e6),
-        budget=1.0,
-    )
+    plan = plan_for(get_task("cartpole-5"), zoo.load("cartpole-5-s0"), 0.0, 8, attacker=PaperAttack(1e6), budget=1.0)
     assert play(plan).budget_used.max() == 0.0
 
 

@@ -32,7 +32,7 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from toys import short_pole
+from toys import plan_for, run_episodes, short_pole
 
 TASK = get_task("cartpole-5")
 SMOOTHING = Smoothing(0.2, 8)
@@ -55,14 +55,7 @@ def view_of(policy, rows=6, step=9, left=0.5, seed=0):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_adversary_keeps_its_budget_and_repeats_itself(name):
-    plan = Plan(
-        task=short_pole(30),
-        policy=zoo.load("cartpole-5-s0.2"),
-        noise=Noise.of(0.2),
-        n_episodes=4,
-        attacker=EVERY[name],
-        budget=0.4,
-    )
+    plan = plan_for(short_pole(30), zoo.load("cartpole-5-s0.2"), 0.2, 4, attacker=EVERY[name], budget=0.4)
     one, two = play(plan), play(plan)
     np.testing.assert_array_equal(one.returns, two.returns)
     np.testing.assert_array_equal(one.budget_used, two.budget_used)
@@ -91,16 +84,7 @@ def test_the_view_holds_nothing_of_the_present_noise():
             return {"name": "recorder"}
 
     for sigma in (0.2, 0.4):
-        play(
-            Plan(
-                task=TASK,
-                policy=zoo.load("cartpole-5-s0.2"),
-                noise=Noise.of(sigma),
-                n_episodes=3,
-                attacker=Recorder(),
-                budget=0.1,
-            )
-        )
+        run_episodes(TASK, zoo.load("cartpole-5-s0.2"), sigma, 3, attacker=Recorder(), budget=0.1)
     half = next(number for number, entry in enumerate(seen) if number and int(entry["step"][0]) == 0)
     for key, value in seen[0].items():
         assert torch.equal(value, seen[half][key]), f"{key} of the first view knows the noise of the first step"

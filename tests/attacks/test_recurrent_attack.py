@@ -19,7 +19,7 @@ from surefoot.play import channel
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from toys import Recorded, recurrent
+from toys import Recorded, plan_for, recurrent
 
 SIGMA, SAMPLES, ETA, STEPS = 0.2, 3, 0.01, 3
 
@@ -172,11 +172,11 @@ def test_a_clean_memory_of_perturbed_observations_is_noticed(monkeypatch):
 
 def test_rows_and_samples_keep_their_own_state(monkeypatch):
     """Cut into many passes, the attack is the same."""
-    plan = Plan(
-        task=get_task("cartpole-1"),
-        policy=recurrent(seed=SEED),
-        noise=Noise.of(SIGMA),
-        n_episodes=4,
+    plan = plan_for(
+        get_task("cartpole-1"),
+        recurrent(seed=SEED),
+        SIGMA,
+        4,
         attacker=Composed(ValueGapTiming(0.0, Smoothing(0.0)), AdaptivePGD(Smoothing(SIGMA, 3), iterations=3, tries=1)),
         budget=0.3,
     )

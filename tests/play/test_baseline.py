@@ -23,7 +23,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import TASKS, get_task
-from toys import fixed, geometric, pay_action, pay_steps, toy_task
+from toys import fixed, geometric, pay_action, pay_steps, run_episodes, toy_task
 
 Z = 4.8916  # two-sided 1e-6
 
@@ -152,9 +152,7 @@ def test_the_stored_floor_is_what_is_measured(name):
     names = names_of(task)
     (wave,) = [wave for wave in candidate_waves(range(len(names))) if wave.describe(names) == task.baseline.what]
     policy = open_loop_policy(task, wave)
-    returns = play(
-        Plan(task=task, policy=policy, noise=Noise.of(0.0), n_episodes=4_000, seed=77, purpose=(Purpose.PILOT,))
-    ).returns
+    returns = run_episodes(task, policy, 0.0, 4_000, seed=77, purpose=(Purpose.PILOT,)).returns
     error = math.hypot(task.baseline.sem, returns.std(ddof=1) / math.sqrt(returns.size))
     assert abs(returns.mean() - task.baseline.mean) <= Z * error
     assert abs(returns.mean() - 1.1 * task.baseline.mean) > Z * error  # the test would notice a tenth
@@ -168,17 +166,7 @@ def test_the_stored_floor_of_an_atari_task_is_plausible(name, episodes, wrong):
     names = names_of(task)
     (wave,) = [wave for wave in candidate_waves(range(len(names))) if wave.describe(names) == task.baseline.what]
     policy = open_loop_policy(task, wave)
-    returns = play(
-        Plan(
-            task=task,
-            policy=policy,
-            noise=Noise.of(0.0),
-            n_episodes=episodes,
-            seed=77,
-            n_envs=8,
-            purpose=(Purpose.PILOT,),
-        )
-    ).returns
+    returns = run_episodes(task, policy, 0.0, episodes, seed=77, n_envs=8, purpose=(Purpose.PILOT,)).returns
     reach = (task.scoring.ceiling - task.scoring.floor) * math.sqrt(math.log(2e6) / (2 * episodes))
     assert abs(returns.mean() - task.baseline.mean) < reach
     assert abs(returns.mean() - wrong) > reach

@@ -15,7 +15,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import discounted, get_task
 from surefoot.verification.verify import verify
-from toys import balancer, gate, geometric, pay_steps, toy_task
+from toys import balancer, gate, geometric, pay_steps, plan_for, toy_task
 
 GAMMA = 0.9
 
@@ -27,14 +27,7 @@ def toy(**more):
 
 def test_a_step_counts_gamma_to_the_power_of_those_before():
     """Reward 1 a step: the discounted return of L steps is (1 - gamma^L) / (1 - gamma), in every slot and turn."""
-    plan = Plan(
-        task=discounted(toy(), GAMMA),
-        policy=gate(0.5, 1.0),
-        noise=Noise.of(1.0),
-        n_episodes=60,
-        n_envs=7,
-        episodes_per_env=3,
-    )
+    plan = plan_for(discounted(toy(), GAMMA), gate(0.5, 1.0), 1.0, 60, n_envs=7, episodes_per_env=3)
     played = play(plan)
     assert played.returns == pytest.approx((1 - GAMMA**played.lengths) / (1 - GAMMA), rel=1e-12)
     assert played.metadata["gamma"] == GAMMA

@@ -24,7 +24,7 @@ from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.task import Backend
 from surefoot.play.tasks import TASKS, get_task
-from toys import balancer, off
+from toys import balancer, off, run_episodes
 
 CPU = torch.device("cpu")
 
@@ -238,12 +238,7 @@ def test_slots_have_seeds_of_their_own():
 def test_runs_seeded_0_and_1_share_no_episodes():
     task = make_task("ToyMove-v0", floor=-100, ceiling=100)
     follow = from_callable(lambda seen: seen, shape=(2,), n_actions=None)
-    returns = [
-        play(
-            Plan(task=task, policy=follow, noise=Noise.of(0.0), n_episodes=40, seed=seed, n_envs=5, episodes_per_env=2)
-        ).returns
-        for seed in (0, 1)
-    ]
+    returns = [run_episodes(task, follow, 0.0, 40, seed=seed, n_envs=5, episodes_per_env=2).returns for seed in (0, 1)]
     assert len(np.unique(np.concatenate(returns))) == 80
 
 

@@ -27,7 +27,7 @@ from surefoot.play.tasks import get_task
 from surefoot.proof.query import Query, certify
 from surefoot.runs.certified import certified_run, run_name
 from surefoot.verification.verify import verify
-from toys import Spy, echo, gate, geometric, pay_first_choice, toy_task
+from toys import Spy, echo, gate, geometric, pay_first_choice, plan_for, toy_task
 from verdicts import problems
 
 SIGMAS = (0.1, 0.2, 0.1, 0.4)
@@ -120,13 +120,8 @@ def attacked_mean(feature, sigmas, budget, unit):
     task, policy = one_question(0.9, feature, sigmas)
     push = torch.zeros(1, 2)
     push[0, feature] = budget * unit
-    plan = Plan(
-        task=task,
-        policy=policy,
-        noise=Noise.of(sigmas),
-        n_episodes=4_000,
-        attacker=Spy(lambda view: push.expand_as(view.observation)),
-        budget=budget,
+    plan = plan_for(
+        task, policy, sigmas, 4_000, attacker=Spy(lambda view: push.expand_as(view.observation)), budget=budget
     )
     return float(play(plan).returns.mean())
 

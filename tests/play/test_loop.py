@@ -45,6 +45,8 @@ from toys import (
     pay_first_choice,
     pay_short,
     pay_steps,
+    plan_for,
+    run_episodes,
     shifted,
     ten_times_too_much,
     too_few,
@@ -59,17 +61,7 @@ ONE_STEP = toy_task(fixed(1), pay_first_choice, clean=(0.0, 5.0), n_envs=1_000, 
 def worst_case(adversary=None, budget=0.0, *, two_sided=False, seed=3):
     """Play Appendix A's one-step game (or its two-sided sister) with the real loop."""
     policy = gate(P, SIGMA, 2, two_sided=two_sided)
-    return play(
-        Plan(
-            task=ONE_STEP,
-            policy=policy,
-            noise=Noise.of(SIGMA),
-            n_episodes=N,
-            seed=seed,
-            attacker=adversary,
-            budget=budget,
-        )
-    )
+    return run_episodes(ONE_STEP, policy, SIGMA, N, seed=seed, attacker=adversary, budget=budget)
 
 
 # --- Appendix A -----------------------------------------------------------------------------------------------------
@@ -113,15 +105,7 @@ def test_the_certificate_holds_for_the_worst_case():
 
 def test_planted_sigma_doubled_is_noticed(monkeypatch):
     """The channel adds half the noise it says: the same adversary then beats the bound of the stated sigma."""
-    plan = Plan(
-        task=ONE_STEP,
-        policy=gate(P, SIGMA, 2),
-        noise=Noise.of(SIGMA),
-        n_episodes=N,
-        seed=3,
-        attacker=Structured(),
-        budget=SIGMA,
-    )
+    plan = plan_for(ONE_STEP, gate(P, SIGMA, 2), SIGMA, N, seed=3, attacker=Structured(), budget=SIGMA)
     monkeypatch.setattr(Channel, "send", _with_half_the_noise(Channel.send))
     assert off(play(plan).returns.sum(), N, shifted(P, 1))
 
@@ -187,18 +171,7 @@ def test_planted_ledger_without_clipping_is_caught(monkeypatch):
 def test_every_episode_of_a_slot_has_the_whole_budget():
     task = toy_task(fixed(3), pay_steps, clean=(0.0, 5.0), ceiling=3.0)
     spy = Spy(ten_times_too_much)
-    played = play(
-        Plan(
-            task=task,
-            policy=constant(2),
-            noise=Noise.of(SIGMA),
-            n_episodes=60,
-            n_envs=4,
-            episodes_per_env=5,
-            attacker=spy,
-            budget=0.7,
-        )
-    )
+    played = run_episodes(task, constant(2), SIGMA, 60, n_envs=4, episodes_per_env=5, attacker=spy, budget=0.7)
     assert played.budget_used == pytest.approx(0.7, rel=1e-6)
     assert not over_budget(played.budget_used, 0.7)
     for view in spy.views:
@@ -223,18 +196,7 @@ def test_a_new_episode_shows_nothing_of_the_one_before():
     spy = Spy(lambda view: torch.full_like(view.observation, 0.01))
     single = gate(0.5, SIGMA, 2)
     policy = replace(single, spaces=replace(single.spaces, n_stack=3), memory=FrameStack(3))
-    play(
-        Plan(
-            task=task,
-            policy=policy,
-            noise=Noise.of(SIGMA),
-            n_episodes=200,
-            n_envs=8,
-            episodes_per_env=5,
-            attacker=spy,
-            budget=1.0,
-        )
-    )
+    run_episodes(task, policy, SIGMA, 200, n_envs=8, episodes_per_env=5, attacker=spy, budget=1.0)
     firsts, names, shown = 0, {"memory", "clean", "noise", "last_perturbation", "action"}, set()
     for view in spy.views:
         first = view["step"] == 0
@@ -263,17 +225,7 @@ def length_biased(lengths, shorts):
 @pytest.mark.parametrize(("slots", "episodes", "rounds"), DEALS)
 def test_short_episodes_are_not_favoured(slots, episodes, rounds, done_check_interval):
     task = toy_task(geometric(END, LIMIT), pay_steps, ceiling=float(LIMIT), done_check_interval=done_check_interval)
-    played = play(
-        Plan(
-            task=task,
-            policy=constant(),
-            noise=Noise.of(0.1),
-            n_episodes=episodes,
-            seed=slots,
-            n_envs=slots,
-            episodes_per_env=rounds,
-        )
-    )
+    played = run_episodes(task, constant(), 0.1, episodes, seed=slots, n_envs=slots, episodes_per_env=rounds)
     assert len(played) == episodes
     assert (played.returns == played.lengths).all()
     assert length_biased(played.returns, (played.returns <= MOST).sum()) == (False, False)
@@ -282,15 +234,8 @@ def test_short_episodes_are_not_favoured(slots, episodes, rounds, done_check_int
 @pytest.mark.parametrize(("slots", "episodes", "rounds"), DEALS)
 def test_short_episodes_are_not_favoured_where_they_alone_are_paid(slots, episodes, rounds):
     task = toy_task(geometric(END, LIMIT), pay_steps, ceiling=float(LIMIT))
-    short = play(
-        Plan(
-            task=with_env(task, _paying_short(task)),
-            policy=constant(),
-            noise=Noise.of(0.1),
-            n_episodes=episodes,
-            n_envs=slots,
-            episodes_per_env=rounds,
-        )
+    short = run_episodes(
+        with_env(task, _paying_short(task)), constant(), 0.1, episodes, n_envs=slots, episodes_per_env=rounds
     )
     assert not off(short.returns.sum(), episodes, SHORT)
 
@@ -361,9 +306,7 @@ def test_noise_of_a_row_does_not_depend_on_its_neighbours():
 def test_returns_of_noise_alone_have_the_law_of_their_sum():
     """One noise per observation: its sum over 16 steps has spread 4 sigma, within and across blocks."""
     task = toy_task(fixed(16), pay_action, choices=None, floor=-1e3, ceiling=1e3)
-    returns = play(
-        Plan(task=task, policy=echo(), noise=Noise.of(0.5), n_episodes=8_000, n_envs=100, episodes_per_env=4)
-    ).returns
+    returns = run_episodes(task, echo(), 0.5, 8_000, n_envs=100, episodes_per_env=4).returns
     assert not not_normal(returns, 2.0)
     assert not_normal(returns, 2.1)
     assert len(np.unique(returns)) == 8_000
@@ -372,14 +315,8 @@ def test_returns_of_noise_alone_have_the_law_of_their_sum():
 def test_memory_keeps_the_noise_an_observation_was_first_seen_with():
     """With frames f, the mean of the memory is (f-1)/f first + 1/f second: noise is not redrawn."""
     task = toy_task(fixed(2), lambda a, clock, length: a[:, 0] * (clock == 2), choices=None, floor=-9.0, ceiling=9.0)
-    returns = play(
-        Plan(
-            task=task,
-            policy=Policy(Mean(), Spaces(shape=(1,), n_actions=None, n_stack=4)),
-            noise=Noise.of(1.0),
-            n_episodes=20_000,
-            n_envs=500,
-        )
+    returns = run_episodes(
+        task, Policy(Mean(), Spaces(shape=(1,), n_actions=None, n_stack=4)), 1.0, 20_000, n_envs=500
     ).returns
     assert not not_normal(returns, math.sqrt(0.75**2 + 0.25**2))
     assert not_normal(returns, 0.5)  # four noises of their own
@@ -397,16 +334,7 @@ def test_workers_do_not_change_the_returns():
 
 def test_workers_do_not_change_attacked_play_with_several_rounds():
     task = toy_task(geometric(0.2, 40), pay_steps, clean=(0.0, 0.0), ceiling=40.0)
-    plan = Plan(
-        task=task,
-        policy=gate(0.5, 1.0, 2),
-        noise=Noise.of(1.0),
-        n_episodes=500,
-        n_envs=7,
-        episodes_per_env=3,
-        attacker=Structured(),
-        budget=0.5,
-    )
+    plan = plan_for(task, gate(0.5, 1.0, 2), 1.0, 500, n_envs=7, episodes_per_env=3, attacker=Structured(), budget=0.5)
     one, two = play(plan), play(plan, workers=2)
     assert one.returns.tobytes() == two.returns.tobytes()
     assert one.budget_used.tobytes() == two.budget_used.tobytes()
@@ -467,14 +395,7 @@ def test_the_game_is_closed_even_when_the_policy_fails():
 
     task = with_env(toy_task(fixed(2), pay_steps), build)
     with pytest.raises(ZeroDivisionError):
-        play(
-            Plan(
-                task=task,
-                policy=from_callable(lambda seen: 1 // 0, shape=(1,), n_actions=2),
-                noise=Noise.of(0.1),
-                n_episodes=2,
-            )
-        )
+        run_episodes(task, from_callable(lambda seen: 1 // 0, shape=(1,), n_actions=2), 0.1, 2)
     assert made[0].closed
 
 
@@ -536,16 +457,7 @@ def test_an_attacker_is_shown_the_number_of_each_episode_in_the_whole_run():
     """Of three blocks, the last one shorter: counted from 0 in every block, an attack would repeat itself in each."""
     spy = Spy()
     task = toy_task(geometric(0.5, 4), pay_steps, ceiling=4.0)
-    plan = Plan(
-        task=task,
-        policy=constant(),
-        noise=Noise.of(0.5),
-        n_episodes=11,
-        n_envs=2,
-        episodes_per_env=2,
-        attacker=spy,
-        budget=1.0,
-    )
+    plan = plan_for(task, constant(), 0.5, 11, n_envs=2, episodes_per_env=2, attacker=spy, budget=1.0)
     assert plan.n_blocks == 3
     record = play(plan)
     seen = torch.cat([view["episode"] for view in spy.views])

@@ -19,35 +19,18 @@ from surefoot.agents.callables import from_callable
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.noise import Noise
 from surefoot.play import ray_cluster as module
-from surefoot.play.plan import Plan
 from surefoot.play.ray_cluster import check_answer, needs_of, ray_cluster
 from surefoot.play.rollout import play
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.runs.folder import RunFolder
-from toys import balancer, constant, fixed, pay_steps, toy_task
+from toys import balancer, constant, fixed, pay_steps, plan_for, toy_task
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")
 
-PLAN = Plan(
-    task=get_task("cartpole-1"),
-    policy=balancer(),
-    noise=Noise.of(0.5),
-    n_episodes=110,
-    seed=3,
-    n_envs=20,
-    episodes_per_env=1,
-)
-TOY = Plan(
-    task=toy_task(fixed(2), pay_steps, ceiling=2.0),
-    policy=constant(),
-    noise=Noise.of(0.1),
-    n_episodes=12,
-    n_envs=2,
-    episodes_per_env=1,
-)
+PLAN = plan_for(get_task("cartpole-1"), balancer(), 0.5, 110, seed=3, n_envs=20, episodes_per_env=1)
+TOY = plan_for(toy_task(fixed(2), pay_steps, ceiling=2.0), constant(), 0.1, 12, n_envs=2, episodes_per_env=1)
 SMALL = {"num_cpus": 1, "object_store_memory": 80_000_000}
 HERE = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
 

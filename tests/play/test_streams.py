@@ -17,7 +17,6 @@ from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play import loop, streams
 from surefoot.play.plan import Plan
-from surefoot.play.rollout import play
 from surefoot.play.streams import (
     ACTUATOR,
     WRAPPER,
@@ -29,7 +28,7 @@ from surefoot.play.streams import (
     seed_sequence,
     training_seeds,
 )
-from toys import Spy, constant, echo, fixed, geometric, pay_steps, toy_task
+from toys import Spy, constant, echo, fixed, geometric, pay_steps, run_episodes, toy_task
 
 SIGMA = 0.5  # a power of two: noise divided by it is what was drawn, to the bit
 CPU = torch.device("cpu")
@@ -202,18 +201,7 @@ def predicted():
         return torch.zeros_like(view.observation)
 
     task = toy_task(geometric(0.1, 30), pay_steps, clean=(0.0, 5.0), ceiling=30.0)
-    play(
-        Plan(
-            task=task,
-            policy=constant(2),
-            noise=Noise.of(SIGMA),
-            n_episodes=24,
-            n_envs=3,
-            episodes_per_env=4,
-            attacker=Spy(peek),
-            budget=1.0,
-        )
-    )
+    run_episodes(task, constant(2), SIGMA, 24, n_envs=3, episodes_per_env=4, attacker=Spy(peek), budget=1.0)
     return hits, shown
 
 

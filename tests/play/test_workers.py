@@ -18,7 +18,7 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.workers import DeadWorkerError, Processes, run_apart
-from toys import fixed, pay_steps, toy_task
+from toys import fixed, pay_steps, plan_for, toy_task
 
 TASK = toy_task(fixed(2), pay_steps, ceiling=2.0)
 
@@ -76,14 +76,7 @@ def dying(seen):
 
 
 def test_a_killed_worker_is_an_error():
-    plan = Plan(
-        task=TASK,
-        policy=from_callable(dying, shape=(1,), n_actions=2),
-        noise=Noise.of(0.1),
-        n_episodes=8,
-        n_envs=1,
-        episodes_per_env=1,
-    )
+    plan = plan_for(TASK, from_callable(dying, shape=(1,), n_actions=2), 0.1, 8, n_envs=1, episodes_per_env=1)
     began = time.monotonic()
     with pytest.raises(InputError, match=r"a worker process died .*run again with a smaller workers="):
         play(plan, workers=2)
@@ -148,14 +141,7 @@ def test_an_error_that_cannot_be_sent_comes_through_by_name():
 
 
 def test_an_error_in_a_worker_comes_through():
-    plan = Plan(
-        task=TASK,
-        policy=from_callable(lambda seen: 7, shape=(1,), n_actions=2),
-        noise=Noise.of(0.1),
-        n_episodes=8,
-        n_envs=1,
-        episodes_per_env=1,
-    )
+    plan = plan_for(TASK, from_callable(lambda seen: 7, shape=(1,), n_actions=2), 0.1, 8, n_envs=1, episodes_per_env=1)
     with pytest.raises(InputError, match="must choose an action from 0 to 1, got 7"):
         play(plan, workers=2)
 

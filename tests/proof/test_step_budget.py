@@ -31,7 +31,7 @@ from surefoot.verification.plan_again import recompute_step_bets
 from surefoot.verification.recompute.bands import Claim
 from surefoot.verification.recompute.step_budget import StepRewards
 from surefoot.verification.verify import verify
-from toys import fixed, gate, geometric, pay_first_choice, pay_steps, shifted, too_few, toy_task
+from toys import fixed, gate, geometric, pay_first_choice, pay_steps, plan_for, run_episodes, shifted, too_few, toy_task
 from verdicts import problems
 
 SIGMA, STEPS = 0.5, 12
@@ -230,9 +230,7 @@ def gates(draw=None, pay=pay_first_choice, steps=STEPS, **more):
 
 def test_an_adversary_at_every_step_stays_above_the_certificate():
     """Each step is won with 0.95; the offset of a step harms that step alone, so the truth is far above the bound."""
-    plan = Plan(
-        task=gates(), policy=gate(0.95, SIGMA), noise=Noise.of(SIGMA), n_episodes=4_000, n_envs=500, per_step=True
-    )
+    plan = plan_for(gates(), gate(0.95, SIGMA), SIGMA, 4_000, n_envs=500, per_step=True)
     made = certify_per_step(play(plan), [0.1], 0.999)
     attacked = play(replace(plan, attacker=EveryStep(0.1), budget=100.0))
     wins, count = attacked.returns.sum(), STEPS * len(attacked)
@@ -285,14 +283,8 @@ def test_rewards_are_those_of_each_step_of_each_episode():
     def pay_second(actions, clock, length):
         return (clock % 2 == 0) | (clock == 1)
 
-    plan = Plan(
-        task=gates(draw, pay_second, 30),
-        policy=gate(0.5, SIGMA),
-        noise=Noise.of(SIGMA),
-        n_episodes=50,
-        n_envs=7,
-        episodes_per_env=3,
-        per_step=True,
+    plan = plan_for(
+        gates(draw, pay_second, 30), gate(0.5, SIGMA), SIGMA, 50, n_envs=7, episodes_per_env=3, per_step=True
     )
     played = play(plan)
     paid = np.repeat(played.reward_values, played.reward_repeats)
@@ -347,14 +339,12 @@ def test_more_rewards_than_a_file_may_have_are_refused_after_the_first_block(mon
             "limits of a step's reward",
         ),
         (
-            lambda: play(
-                Plan(
-                    task=replace(gates(), scoring=replace(gates().scoring, reward_range=(0.0, 0.5))),
-                    policy=gate(0.9, 1.0),
-                    noise=Noise.of(1.0),
-                    n_episodes=5,
-                    per_step=True,
-                )
+            lambda: run_episodes(
+                replace(gates(), scoring=replace(gates().scoring, reward_range=(0.0, 0.5))),
+                gate(0.9, 1.0),
+                1.0,
+                5,
+                per_step=True,
             ),
             "every reward must be between 0 and 0.5",
         ),

@@ -24,7 +24,7 @@ from surefoot.proof.query import Query
 from surefoot.runs import certified as runs
 from surefoot.runs.certified import certified_run, run_name
 from surefoot.runs.rollout import rollout
-from toys import balancer, constant, fixed, pay_steps, toy_task
+from toys import balancer, constant, fixed, pay_steps, plan_for, toy_task
 
 TASK = get_task("cartpole-5")
 QUESTIONS = Query(budgets=(0, 0.2))
@@ -155,9 +155,7 @@ def test_no_workers_leave_no_folder(tmp_path):
 
 
 def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
-    plan = Plan(
-        task=TASK, policy=as_policy("cartpole-5-s0.2", TASK.spaces), noise=Noise.of(0.2), n_episodes=60, n_envs=25
-    )
+    plan = plan_for(TASK, as_policy("cartpole-5-s0.2", TASK.spaces), 0.2, 60, n_envs=25)
     first = certified_run(plan, QUESTIONS, tmp_path)
     left = {"certificate.json", "certificate.png", "episodes.npz", "run.json", "setup.json"}
     left |= {"report.html"}  # a replay only where it is recorded
@@ -255,9 +253,7 @@ def wrong_in_the_third_block(value):
 )
 def test_impossible_returns_are_noticed_in_the_block_they_come_in(tmp_path, value, match):
     draw, pay = wrong_in_the_third_block(value)
-    plan = Plan(
-        task=toy_task(draw, pay), policy=constant(), noise=Noise.of(0.2), n_episodes=50, n_envs=10, episodes_per_env=1
-    )
+    plan = plan_for(toy_task(draw, pay), constant(), 0.2, 50, n_envs=10, episodes_per_env=1)
     with pytest.raises(InputError, match=match):
         certified_run(plan, QUESTIONS, tmp_path, figure=False)
     assert sorted(path.name for path in (tmp_path / "blocks").iterdir()) == ["000000.npz", "000001.npz"]

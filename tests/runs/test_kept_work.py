@@ -14,8 +14,6 @@ import pytest
 import killing
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.noise import Noise
-from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.proof.comparison import Question
 from surefoot.proof.query import Query
@@ -26,13 +24,13 @@ from surefoot.runs.certified import certified_run
 from surefoot.runs.compared import compared_run
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.shares import Share, merge, run_share
-from toys import constant, geometric, pay_steps, toy_task
+from toys import constant, geometric, pay_steps, plan_for, toy_task
 
-PLAN = Plan(
-    task=toy_task(geometric(0.2, 9), pay_steps, floor=0.0, ceiling=9.0),
-    policy=replace(constant(), sha256="known"),
-    noise=Noise.of(0.5),
-    n_episodes=7,
+PLAN = plan_for(
+    toy_task(geometric(0.2, 9), pay_steps, floor=0.0, ceiling=9.0),
+    replace(constant(), sha256="known"),
+    0.5,
+    7,
     n_envs=2,
     episodes_per_env=1,
 )

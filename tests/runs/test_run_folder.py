@@ -17,21 +17,12 @@ import killing
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.runs.folder import RunFolder
-from toys import balancer, constant, fixed, pay_steps, toy_task
+from toys import balancer, constant, fixed, pay_steps, plan_for, toy_task
 
-PLAN = Plan(
-    task=get_task("cartpole-1"),
-    policy=balancer(),
-    noise=Noise.of(0.5),
-    n_episodes=230,
-    seed=3,
-    n_envs=20,
-    episodes_per_env=2,
-)
+PLAN = plan_for(get_task("cartpole-1"), balancer(), 0.5, 230, seed=3, n_envs=20, episodes_per_env=2)
 
 
 def run(folder, plan=PLAN, **more):
@@ -69,14 +60,7 @@ def test_killed_and_resumed_is_one_go(tmp_path, workers):
     assert Episodes.load(tmp_path / "run" / "episodes.npz").returns.tobytes() == whole.returns.tobytes()
 
 
-TOY = Plan(
-    task=toy_task(fixed(3), pay_steps, floor=0.0, ceiling=3.0),
-    policy=constant(),
-    noise=Noise.of(0.5),
-    n_episodes=7,
-    n_envs=3,
-    episodes_per_env=1,
-)
+TOY = plan_for(toy_task(fixed(3), pay_steps, floor=0.0, ceiling=3.0), constant(), 0.5, 7, n_envs=3, episodes_per_env=1)
 
 
 def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_bytes(tmp_path):
@@ -382,14 +366,7 @@ class _Sleepy(type(constant().network)):
 
 def sleepy(folder):
     policy = replace(constant(), network=_Sleepy(folder))
-    return Plan(
-        task=toy_task(fixed(2), pay_steps, ceiling=2.0),
-        policy=policy,
-        noise=Noise.of(0.1),
-        n_episodes=8,
-        n_envs=2,
-        episodes_per_env=1,
-    )
+    return plan_for(toy_task(fixed(2), pay_steps, ceiling=2.0), policy, 0.1, 8, n_envs=2, episodes_per_env=1)
 
 
 def _until(happened, seconds):

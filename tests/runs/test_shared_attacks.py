@@ -23,7 +23,7 @@ from surefoot.play.rollout import play
 from surefoot.proof.bounds.relative_entropy import least_chance
 from surefoot.proof.query import certify_shared_budget
 from surefoot.verification.verify import verify
-from toys import fixed, gate, pay_first_choice, shifted, too_few, toy_task
+from toys import fixed, gate, pay_first_choice, plan_for, run_episodes, shifted, too_few, toy_task
 
 SIGMA, ROUNDS = 0.5, 21
 
@@ -50,15 +50,8 @@ def rounds_task():
 
 
 def rounds_won(p: float, attacker=None, budget=0.0, episodes=4_000, seed=0) -> Episodes:
-    plan = Plan(
-        task=rounds_task(),
-        policy=gate(p, SIGMA),
-        noise=Noise.of(SIGMA),
-        n_episodes=episodes,
-        seed=seed,
-        n_envs=500,
-        attacker=attacker,
-        budget=budget,
+    plan = plan_for(
+        rounds_task(), gate(p, SIGMA), SIGMA, episodes, seed=seed, n_envs=500, attacker=attacker, budget=budget
     )
     return play(plan)
 
@@ -117,14 +110,8 @@ def test_a_budget_on_average_is_not_an_average_budget():
     spent = (played.budget_used**2).mean() / ROUNDS
     assert spent == pytest.approx((SIGMA / 2) ** 2, rel=0.05)
     assert too_few(wins, count, shifted(p, 0.5))  # the planted error: T1 charged with the average
-    single = play(
-        Plan(
-            task=toy_task(fixed(1), pay_first_choice, binary=True),
-            policy=gate(p, SIGMA),
-            noise=Noise.of(SIGMA),
-            n_episodes=20_000,
-            n_envs=1_000,
-        )
+    single = run_episodes(
+        toy_task(fixed(1), pay_first_choice, binary=True), gate(p, SIGMA), SIGMA, 20_000, n_envs=1_000
     )
     made = certify_shared_budget(single, [SIGMA / 2], 1)
     assert not too_few(wins, count, made.lower[0])

@@ -9,23 +9,13 @@ import pytest
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.noise import Noise
-from surefoot.play.plan import Plan
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.shares import Share, merge, merged_name, run_share
-from toys import balancer
+from toys import balancer, plan_for
 
-PLAN = Plan(
-    task=get_task("cartpole-1"),
-    policy=balancer(),
-    noise=Noise.of(0.5),
-    n_episodes=13,
-    seed=3,
-    n_envs=2,
-    episodes_per_env=1,
-)
+PLAN = plan_for(get_task("cartpole-1"), balancer(), 0.5, 13, seed=3, n_envs=2, episodes_per_env=1)
 
 
 @pytest.fixture(scope="module")

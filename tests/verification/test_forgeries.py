@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.errors import InputError
-from surefoot.noise import Noise
-from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task
 from surefoot.proof.query import Query
 from surefoot.proof.shared_budget import SharedBudget
@@ -22,6 +20,7 @@ from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.threats import EPISODE
 from surefoot.runs.certified import certified_run
 from surefoot.verification.verify import verify
+from toys import plan_for
 from verdicts import problems
 
 THREATS = {"certificate.json": EPISODE, "shared.json": SharedBudget(5), "per-step.json": StepBudget()}
@@ -32,13 +31,8 @@ def honest(tmp_path_factory, small_blocks):
     """A real run of four blocks for each kind of certificate, as the command leaves it."""
     folders = {}
     for name, threat in THREATS.items():
-        plan = Plan(
-            task=get_task("cartpole-1"),
-            policy=zoo.load("cartpole-1-s0.4"),
-            noise=Noise.of(0.4),
-            n_episodes=100,
-            seed=5,
-            per_step=name == "per-step.json",
+        plan = plan_for(
+            get_task("cartpole-1"), zoo.load("cartpole-1-s0.4"), 0.4, 100, seed=5, per_step=name == "per-step.json"
         )
         method = "paper" if name == "certificate.json" else None
         folders[name] = tmp_path_factory.mktemp("honest") / "run"

@@ -48,6 +48,7 @@ from surefoot.verification.recompute.bands import (
 )
 from surefoot.verification.recompute.distribution import recompute_distribution
 from surefoot.verification.verify import verify
+from toys import plan_for
 
 AGENT = "cartpole-1-s0.4"
 
@@ -397,9 +398,7 @@ def test_a_dropped_block_with_the_plan_shortened_is_caught(run):
 def test_attacked_play_in_disguise(tmp_path):
     """Episodes that an adversary has *helped*, with its name and spending taken out of the record."""
     task, agent = get_task("cartpole-1"), zoo.load(AGENT)
-    attacked = Plan(
-        task=task, policy=agent, noise=Noise.of(0.4), n_episodes=30, n_envs=30, attacker=Structured(), budget=2.0
-    )
+    attacked = plan_for(task, agent, 0.4, 30, n_envs=30, attacker=Structured(), budget=2.0)
     played = play(attacked)
     setup = {**played.setup, "attacker": None, "budget": None}
     limits = {key: setup.pop(key) for key in ("sigma", "floor", "ceiling")}

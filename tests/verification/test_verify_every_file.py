@@ -7,14 +7,13 @@ import pytest
 
 from surefoot.agents import files as zoo
 from surefoot.files import read_json, write_json
-from surefoot.noise import Noise
-from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task
 from surefoot.proof.query import Query
 from surefoot.proof.shared_budget import SharedBudget
 from surefoot.proof.step_budget import StepBudget
 from surefoot.runs.certified import certified_run
 from surefoot.verification.verify import verify
+from toys import plan_for
 
 NAMES = {
     "certificate.json": Query(budgets=(0.0, 0.2)),
@@ -27,13 +26,7 @@ NAMES["per-step.json"] = Query(budgets=(0.0, 0.01), threat=StepBudget())
 def made(tmp_path_factory, small_blocks):
     """One run with certificates of all three kinds."""
     folder = tmp_path_factory.mktemp("run") / "run"
-    plan = Plan(
-        task=get_task("cartpole-1"),
-        policy=zoo.load("cartpole-1-s0.2"),
-        noise=Noise.of(0.2),
-        n_episodes=60,
-        per_step=True,
-    )
+    plan = plan_for(get_task("cartpole-1"), zoo.load("cartpole-1-s0.2"), 0.2, 60, per_step=True)
     for query in NAMES.values():
         certified_run(plan, query, folder, figure=False)
     return folder

@@ -11,8 +11,6 @@ from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
-from surefoot.noise import Noise
-from surefoot.play.plan import Plan
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.bounds.samples import OrderedOutcomes
@@ -23,6 +21,7 @@ from surefoot.verification.plan_again import recompute_bets
 from surefoot.verification.recompute.bands import Claim
 from surefoot.verification.recompute.sequential import read_stop
 from surefoot.verification.verify import verify
+from toys import plan_for
 from verdicts import problems
 
 pytestmark = pytest.mark.slow
@@ -33,9 +32,7 @@ BUDGETS, GOAL = (0.0, 0.1), StoppingRule(budget=0.1, require=124.0)
 
 
 def plan(most=3_000):
-    return Plan(
-        task=get_task("cartpole-1"), policy=zoo.load("cartpole-1-s0.4"), noise=Noise.of(0.4), n_episodes=most, seed=5
-    )
+    return plan_for(get_task("cartpole-1"), zoo.load("cartpole-1-s0.4"), 0.4, most, seed=5)
 
 
 @pytest.fixture(scope="module")
