@@ -27,6 +27,7 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -41,6 +42,12 @@ KILLED, SURVIVED, TIMEOUT, BROKEN = "killed", "survived", "timeout", "broken"
 _PASSED, _FAILED = 0, 1  # pytest's exit codes; all others mean that the tests themselves could not be run
 _CRASHED = 70
 _SLOW_TO_LOAD = ("numpy", "scipy.optimize", "scipy.signal", "scipy.stats", "torch", "gymnasium")
+
+
+@cache
+def tree_of(source: str) -> str:
+    """Return what a source means, without its layout and its comments."""
+    return ast.dump(ast.parse(source))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +83,7 @@ class Mutant:
         if source.count(self.old) != 1:
             raise ValueError(f"{self.id}: the snippet occurs {source.count(self.old)} times in {self.file}, not once")
         changed = source.replace(self.old, self.new)
-        ast.parse(changed)
-        if ast.dump(ast.parse(changed)) == ast.dump(ast.parse(source)):
+        if ast.dump(ast.parse(changed)) == tree_of(source):
             raise ValueError(f"{self.id}: the replacement changes nothing")
         return changed
 
