@@ -147,7 +147,7 @@ def test_statistics_of_other_observations_near_a_model_are_not_its_own(files):
     """Of another agent in the same folder; planted: one of the same shape is not passed over."""
     _, _, path, statistics = files
     shutil.copy(statistics, path.parent / "other_vecnormalize.pkl")
-    lone = stable_baselines3.PPO("MlpPolicy", DummyVecEnv([lambda: Env(Box(-1, 1, (3,), np.float32), THREE)]))
+    lone = stable_baselines3.PPO("MlpPolicy", DummyVecEnv([lambda: SpacesOnly(Box(-1, 1, (3,), np.float32), THREE)]))
     lone.save(path.parent / "three.zip")
     assert as_policy(path.parent / "three.zip").spaces.shape == (3,)
     with pytest.raises(InputError, match="is near agent"):
