@@ -23,9 +23,7 @@ from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
 from surefoot.train import off_policy
-from surefoot.train.ddpg import build_ddpg
-from surefoot.train.dqn import build_dqn
-from surefoot.train.off_policy import train_off_policy
+from surefoot.train.off_policy import build_ddpg, build_dqn, train_off_policy
 from surefoot.train.settings import DdpgSettings
 from toys import (
     ALARM,

@@ -21,9 +21,8 @@ from surefoot.play.envs.mountain_car import MountainCar, open_mountain_car
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task, tensors
-from surefoot.train import ddpg
 from surefoot.train.folder import TrainingCurve, TrainingFolder
-from surefoot.train.off_policy import load_checkpoint, save_checkpoint, train_off_policy
+from surefoot.train.off_policy import build_ddpg, kept_weights, load_checkpoint, save_checkpoint, train_off_policy
 from surefoot.train.presets import PAPER
 from surefoot.train.settings import DdpgSettings
 from toys import actor_with_critic
@@ -110,7 +109,7 @@ def test_the_papers_table_is_the_preset():
         100,
         0.005,
     )
-    model = ddpg.build_ddpg(TASK, 0.2, dataclasses.replace(paper, total_steps=2_000), 0, "cpu")
+    model = build_ddpg(TASK, 0.2, dataclasses.replace(paper, total_steps=2_000), 0, "cpu")
     assert (model.train_freq.frequency, model.train_freq.unit.value, model.gradient_steps) == (1, "episode", -1)
     assert (model.batch_size, model.tau, model.gamma, model.learning_starts) == (100, 0.005, 0.99, 100)
     assert model.lr_schedule(1) == 1e-4
@@ -154,12 +153,12 @@ def test_learning_changes_both_networks_and_the_same_seed_gives_the_same_agent(t
 
 
 def test_a_checkpoint_holds_both_optimizers(tmp_path):
-    one = ddpg.build_ddpg(SHORT, 0.2, TINY, 0, "cpu")
+    one = build_ddpg(SHORT, 0.2, TINY, 0, "cpu")
     one.learn(200)
     folder = TrainingFolder(tmp_path, resume=False)
-    folder.curve = TrainingCurve([(400, 0.0, 0.0, 0.5)], 0.0, 400, ddpg.actor_critic_weights(one))
+    folder.curve = TrainingCurve([(400, 0.0, 0.0, 0.5)], 0.0, 400, kept_weights(one))
     save_checkpoint(folder, one)
-    other, read = ddpg.build_ddpg(SHORT, 0.2, TINY, 9, "cpu"), TrainingFolder(tmp_path, resume=True)
+    other, read = build_ddpg(SHORT, 0.2, TINY, 9, "cpu"), TrainingFolder(tmp_path, resume=True)
     load_checkpoint(read, other)
     for mine, its in ((one.actor, other.actor), (one.critic, other.critic)):
         for name, state in mine.optimizer.state_dict()["state"].items():

@@ -16,9 +16,8 @@ from surefoot.play.envs.atari.emulators import CUT, ENDED
 from surefoot.play.envs.atari.env import AtariEnvironment
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
-from surefoot.train import dqn
 from surefoot.train.folder import TrainingCurve, TrainingFolder
-from surefoot.train.off_policy import train_off_policy
+from surefoot.train.off_policy import build_dqn, train_off_policy
 from surefoot.train.presets import PAPER
 from trainings import run_training
 from zoo.training.atari import copy_weights, fresh_arrays
@@ -327,7 +326,7 @@ def test_sb3s_own_training_keeps_noise_out_of_bytes(tmp_path):
     policy = run_training(train_off_policy, task, 0.1, settings, tmp_path / "run", progress=lambda *_: None)
     assert isinstance(policy.network, CNN)
     assert zoo.load(str(tmp_path / "run")).sha256 == policy.sha256
-    model = dqn.build_dqn(task, 0.1, settings, 0, "cpu")
+    model = build_dqn(task, 0.1, settings, 0, "cpu")
     model.learn(20)
     frames = model.replay_buffer.observations[:20, 0, -1]
     assert frames.dtype == np.float32

@@ -27,9 +27,15 @@ from surefoot.play.streams import Purpose
 from surefoot.play.tasks import get_task
 from surefoot.train import off_policy, selection
 from surefoot.train.deployed import policy_from_weights
-from surefoot.train.dqn import build_dqn, training_environment
 from surefoot.train.folder import TrainingCurve, TrainingFolder, TrainingRun, has_checkpoint
-from surefoot.train.off_policy import kept_weights, load_checkpoint, save_checkpoint, train_off_policy
+from surefoot.train.off_policy import (
+    build_dqn,
+    kept_weights,
+    load_checkpoint,
+    save_checkpoint,
+    train_off_policy,
+    training_environment,
+)
 from surefoot.train.presets import PAPER
 from surefoot.train.settings import DqnSettings
 from toys import not_normal

@@ -21,8 +21,8 @@ from stable_baselines3.common.utils import polyak_update
 from torch import Tensor, nn
 
 from surefoot.agents.networks import recorded
-from surefoot.train.dqn import linear_of, sees_pixels
-from surefoot.train.off_policy import Algorithms, buffer_of
+from surefoot.train.deployed import linear_of
+from surefoot.train.off_policy import Algorithms, buffer_of, sees_pixels
 
 # Weights of a network, and the moments of each.
 Snapshot = tuple[list[Tensor], list[dict[str, Tensor]]]

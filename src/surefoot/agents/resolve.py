@@ -92,7 +92,10 @@ def as_policy(
     else:
         policy = _known(agent, path, spaces, allow_pickle, vecnormalize)
         if spaces is None and n_stack is not None:
-            policy = _with_stack(policy, n_stack)
+            # Nothing else says what one observation is.
+            if policy.spaces.n_stack == 1 and n_stack > 1:
+                policy = fit_to(policy, single_shape(policy.spaces.shape, n_stack))
+            policy = replace(policy, may_be_stack=False)
     if pixel_max is not None and policy.pixel_max is None:
         raise InputError("pixel_max= goes with torch modules and their files; others say it, functions get 0 to 1")
     if batched is not None and not is_function(agent):
@@ -237,16 +240,7 @@ def _fitted_sb3(policy: Policy, spaces: Spaces | None) -> Policy:
     """Return the policy of an SB3 model, which says what it was given, but not whether that is a stack."""
     if spaces is not None:
         return _fitted(policy, spaces)
-    return replace(policy, may_be_stack=policy.spaces.n_stack == 1 and _may_be_stack(policy.spaces.shape))
-
-
-def _may_be_stack(shape: tuple[int, ...]) -> bool:
-    """Return whether an observation of this shape could be several: frames on the first axis, or along the last."""
-    return len(shape) > 1 or any(shape[0] % count == 0 for count in range(2, shape[0]))
-
-
-def _with_stack(policy: Policy, n_stack: int) -> Policy:
-    """Return the policy whose observations are stacks of ``n_stack``, where nothing else says so."""
-    if policy.spaces.n_stack == 1 and n_stack > 1:
-        policy = fit_to(policy, single_shape(policy.spaces.shape, n_stack))
-    return replace(policy, may_be_stack=False)
+    # Frames may be on the first axis, or along the last.
+    shape = policy.spaces.shape
+    several = len(shape) > 1 or any(shape[0] % count == 0 for count in range(2, shape[0]))
+    return replace(policy, may_be_stack=policy.spaces.n_stack == 1 and several)

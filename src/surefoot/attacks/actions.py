@@ -148,7 +148,8 @@ def find_push(plan: Plan, budget: float) -> Push:
             weights = [0.0] * (2 * size)
             weights[number] = sign
             push = Push(tuple(weights[:size]), tuple(weights[size:]))
-            means.append(_mean_return(replace(pilot, attacker=Composed(timing, push), budget=plan.budget)))
+            trial = replace(pilot, attacker=Composed(timing, push), budget=plan.budget)
+            means.append(float(play_block(trial, 0).returns.mean()))
         slopes.append(means[0] - means[1])
     largest = max(map(abs, slopes))
     if largest == 0:
@@ -156,7 +157,3 @@ def find_push(plan: Plan, budget: float) -> Push:
     # Down the slope. Three digits: they are printed, and are of sixteen episodes.
     down = [float(f"{-slope / largest:.3g}") for slope in slopes]
     return Push(tuple(down[:size]), tuple(down[size:]))
-
-
-def _mean_return(plan: Plan) -> float:
-    return float(play_block(plan, 0).returns.mean())

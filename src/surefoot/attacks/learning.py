@@ -48,6 +48,7 @@ FEWEST_MINIBATCHES = 8  # of an epoch: fewer gradient steps learn too little fro
 AVERAGING = 0.9  # what the running average of the weights keeps in an iteration
 ALMOST_ZERO = 1e-8
 LARGEST_BUDGETS = 5.0  # times the largest budget asked: where learning starts
+JUDGED = 2**18  # steps that the critic judges at a time
 SMALLEST_BUDGETS = 0.1  # of the largest one of an iteration
 ROUNDS = (0.7, 0.85, 1.0)  # when, in shares of the training, weights to keep are chosen
 # Exploring noise on an undefended agent, as a share of the largest budget: at first, and at last.
@@ -334,7 +335,9 @@ class AttackLearner:
         """
         left = steps["left"].clone().requires_grad_()
         with torch.enable_grad():
-            judged = [self.critic(known, some).squeeze(1) for known, some in _in_parts(steps["known"], left)]
+            judged = []
+            for known, some in zip(torch.split(steps["known"], JUDGED), torch.split(left, JUDGED), strict=True):
+                judged.append(self.critic(known, some).squeeze(1))
             values = torch.cat(judged)
             (slope,) = torch.autograd.grad(values.sum(), left)
         values = values.detach()
@@ -350,11 +353,6 @@ class AttackLearner:
         advantage = _sum_ahead(errors, steps["episode"], steps["step"], self.n_envs)
         spread = float(advantage.std()) + ALMOST_ZERO
         return (advantage - advantage.mean()) / spread, advantage + values, price / spread
-
-
-def _in_parts(known: Tensor, left: Tensor) -> list[tuple[Tensor, Tensor]]:
-    size = 2**18
-    return list(zip(torch.split(known, size), torch.split(left, size), strict=True))
 
 
 def _next_row(episode: Tensor) -> Tensor:

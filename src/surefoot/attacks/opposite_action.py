@@ -7,8 +7,9 @@ for one that has none, with differences over the size of the ball.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -62,7 +63,7 @@ class OppositeAction(Described):
             if number > 0:
                 random = normalize_rows(view.stream.normal(tuple(clean.shape)))
                 start = random * expand_rows(radius.to(clean.dtype), clean)
-            found = climb(path.score_of(clean, radius), start, radius, self.iterations)
+            found = climb(partial(path.share_and_gradient, clean, radius), start, radius, self.iterations)
             share = path.share_gone(clean + found)
             better = share > farthest
             best[better] = found[better]
@@ -101,12 +102,9 @@ class ActionPath:
         gone = self._in_units(self.batch.actions(moved) - self.usual)
         return (gone * whole).sum(dim=1) / whole.square().sum(dim=1).clamp_min(1e-12)
 
-    def score_of(self, clean: Tensor, reach: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """Return what ``climb`` climbs: the share, and its gradient, of a perturbation of ``clean``."""
-        return lambda perturbation: self.share_and_gradient(clean + perturbation, reach)
-
-    def share_and_gradient(self, moved: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the share, and its gradient with respect to ``moved`` but for a factor."""
+    def share_and_gradient(self, clean: Tensor, reach: Tensor, perturbation: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what ``climb`` climbs for perturbations of ``clean``: the share, and its gradient but for a factor."""
+        moved = clean + perturbation
         slope = self._in_units(self.opposite - self.usual) / self.unit
         return self.share_gone(moved), self.batch.action_gradient(moved, slope, reach)
 

@@ -25,7 +25,9 @@ def write_comparison_page(comparison: Comparison, path: Path) -> None:
     opening = [comparison.statement]
     if comparison.assumption:
         opening.append(comparison.assumption)
-    opening += [*_gate_sentences(comparison), comparison.could_not_see, NOT_ALGORITHMS]
+    if comparison.question.gate is not None:
+        opening.append(f"{'Passed' if comparison.passed else 'NOT passed'}: {comparison.question.gate}.")
+    opening += [comparison.could_not_see, NOT_ALGORITHMS]
     changed = []
     for name, a, b in comparison.changes.largest if comparison.changes else ():
         changed.append([str(name), f"{a:g}", f"{b:g}", f"{a - b:+g}"])
@@ -54,12 +56,6 @@ def write_comparison_page(comparison: Comparison, path: Path) -> None:
         },
     )
     write_text(path, page)
-
-
-def _gate_sentences(comparison: Comparison) -> list[str]:
-    if comparison.question.gate is None:
-        return []
-    return [f"{'Passed' if comparison.passed else 'NOT passed'}: {comparison.question.gate}."]
 
 
 def _sides_table(comparison: Comparison) -> str:

@@ -105,14 +105,11 @@ def _tile(value: str, what: str, kind: str) -> str:
 
 def bounds_tables(group: Group) -> str:
     """Return the certified bounds of a group as tables, next to what attacks measured."""
-    certified = []
-    for entry in group.certified:
-        certified.append(_bounds_table(group, entry))
-    return "\n".join(certified) + "".join(map(_attack_table, group.attacked))
-
-
-def _attack_table(entry: Entry) -> str:
-    return table(f"{entry.label}: measured, not bounds", ATTACK_HEADS, attack_rows(entry.run))
+    certified = [_bounds_table(group, entry) for entry in group.certified]
+    measured = ""
+    for entry in group.attacked:
+        measured += table(f"{entry.label}: measured, not bounds", ATTACK_HEADS, attack_rows(entry.run))
+    return "\n".join(certified) + measured
 
 
 def _bounds_table(group: Group, entry: Entry) -> str:

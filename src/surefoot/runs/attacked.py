@@ -306,7 +306,8 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         row = [records[budget, lambda_] for lambda_ in lambdas]
         means = [float(one.returns.mean()) for one in row]
         errors = [_standard_error(one.returns) for one in row]
-        used = [_mean_used(one) for one in row]
+        used = [np.asarray(one.budget_used) for one in row]
+        means_used = [float(one.mean()) for one in used]
         # An attacker may choose another lambda for every budget, so the curve is the minimum of each row.
         worst = int(np.argmin(means))
         result["mean"].append(means)
@@ -314,9 +315,9 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         result["curve"].append(means[worst])
         result["curve_sem"].append(errors[worst])
         result["curve_lambda"].append(lambdas[worst])
-        result["largest_budget_used"] = max(result["largest_budget_used"], *map(_largest_used, row))
-        result["mean_budget_used"].append(used)
-        result["did_not_attack"].append([budget > 0 and mean < IDLE_SHARE * budget for mean in used])
+        result["largest_budget_used"] = max(result["largest_budget_used"], *(float(one.max()) for one in used))
+        result["mean_budget_used"].append(means_used)
+        result["did_not_attack"].append([budget > 0 and mean < IDLE_SHARE * budget for mean in means_used])
         result["budget_used_per_step"].append(_mean_spending(row[worst]))
     return result
 
@@ -378,16 +379,6 @@ def nest_progress(progress: Progress | None, number: int, configurations: int) -
     if progress is None:
         return None
     return lambda done, of: progress(number * of + done, configurations * of)
-
-
-def _mean_used(episodes: Episodes) -> float:
-    assert episodes.budget_used is not None
-    return float(episodes.budget_used.mean())
-
-
-def _largest_used(episodes: Episodes) -> float:
-    assert episodes.budget_used is not None
-    return float(episodes.budget_used.max())
 
 
 def _standard_error(values: NDArray[np.float64]) -> float:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from surefoot.files import read_json, safe_name
 from surefoot.play.plan import Plan, own_seed
@@ -110,7 +109,8 @@ def certified_run(
         }
         if reused:
             # Nothing was run now: versions and times stay those of the process that ran the episodes.
-            times = _read_facts(folder / "run.json", times)
+            written = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
+            times = {key: written.get(key) for key in times}
         metadata = {
             "agent_sha256": plan.policy.sha256 or None,
             **times,
@@ -161,9 +161,3 @@ def _plan_attack(plan: Plan, certificate: Certificate, required: float | None) -
         return None
     about = headline_index(certificate, required, plan.task.baseline)
     return attacked_plan(plan, float(certificate.budgets[about]))
-
-
-def _read_facts(path: Path, keys: Iterable[str]) -> dict[str, Any]:
-    """Return what the process that ran the episodes has written; None for what it did not live to write."""
-    written = read_json(path) if path.exists() else {}
-    return {key: written.get(key) for key in keys}

@@ -133,7 +133,7 @@ class RunFolder:
         path = self.folder / "setup.json"
         if not path.exists():
             for entry in self.folder.iterdir():
-                if entry.name != ".lock" and not _is_half_written(entry):
+                if entry.name != ".lock" and not (entry.name.startswith(".") and entry.name.endswith(PARTIAL)):
                     raise InputError(f"{self.folder} is not empty and holds no run; choose another out=")
             delete_partial_files(self.folder)
             write_json(path, self.setup)
@@ -164,11 +164,6 @@ def check_reusable(plan: Plan, folder: Path) -> None:
             f"{folder} may hold episodes of another {plan.policy.name}: agents that are code have no hash to compare; "
             "delete it, or choose another out="
         )
-
-
-def _is_half_written(entry: Path) -> bool:
-    """Return whether a killed run was just writing this file."""
-    return entry.name.startswith(".") and entry.name.endswith(PARTIAL)
 
 
 def kept_episodes(folder: Path) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,16 +11,21 @@ from numpy.typing import NDArray
 from torch import nn
 
 from surefoot.agents.files import hashed
-from surefoot.agents.networks import MLP, NATURE, Critic, Squashed, cnn_policy
+from surefoot.agents.networks import MLP, NATURE, Critic, Squashed, cnn_policy, stored_layers
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import CELL_PARTS, Form, recurrent_policy
-from surefoot.train.folder import NamedArrays, arrays_under
+from surefoot.train.folder import NamedArrays
 
 
-def arrays_of_layers(layers: Iterable[nn.Linear], prefix: str = "") -> NamedArrays:
-    """Return fully connected layers as arrays named ``0.weight``, ``0.bias``, ``1.weight``, ..."""
+def linear_of(network: nn.Module) -> list[nn.Linear]:
+    """Return the fully connected layers, first to last."""
+    return [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+
+
+def arrays_of_layers(network: nn.Module, prefix: str = "") -> NamedArrays:
+    """Return the fully connected layers as arrays named ``0.weight``, ``0.bias``, ``1.weight``, ..."""
     arrays: NamedArrays = {}
-    for index, layer in enumerate(layers):
+    for index, layer in enumerate(linear_of(network)):
         arrays[f"{prefix}{index}.weight"] = layer.weight.detach().cpu().numpy().copy()
         arrays[f"{prefix}{index}.bias"] = layer.bias.detach().cpu().numpy().copy()
     return arrays
@@ -55,7 +60,7 @@ def policy_from_weights(
     if CELL_PARTS[0] in weights:
         return recurrent_policy(dict(weights), spaces, Form(squashed=spaces.n_actions is None), name)
     # Fully connected layers: DQN, DDPG, and PPO with frames.
-    network = _mlp_from_arrays(weights, activation)
+    network = _mlp_from_arrays(weights, "", activation)
     if spaces.n_actions is not None:
         policy = Policy(network, spaces, name=name)
     else:
@@ -64,15 +69,13 @@ def policy_from_weights(
         # Attacks use the critic for the value of an action, where there is one.
         critic = None
         if "critic.0.weight" in weights:
-            critic = Critic(_mlp_from_arrays(arrays_under(weights, "critic."), activation), low, high)
+            critic = Critic(_mlp_from_arrays(weights, "critic.", activation), low, high)
         policy = Policy(Squashed(network, low, high), spaces, name=name, critic=critic)
     return hashed(policy)
 
 
-def _mlp_from_arrays(arrays: Mapping[str, NDArray[Any]], activation: str) -> MLP:
-    matrices: list[NDArray[Any]] = []
-    biases: list[NDArray[Any]] = []
-    while f"{len(matrices)}.weight" in arrays:
-        matrices.append(arrays[f"{len(matrices)}.weight"])
-        biases.append(arrays[f"{len(biases)}.bias"])
-    return MLP(matrices, biases, activation)
+def _mlp_from_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str, activation: str) -> MLP:
+    count = 0
+    while f"{prefix}{count}.weight" in arrays:
+        count += 1
+    return MLP(*stored_layers(arrays, prefix, count), activation)

@@ -1,7 +1,7 @@
 """SB3's DQN and DDPG on noisy observations, as the paper trains its agents.
 
-Read from top to bottom: the training, its validation every so many steps, and its checkpoint. What differs between the
-two algorithms is in ``dqn`` and ``ddpg``.
+Read from top to bottom: the training, the two algorithms (DQN: Table 1, DDPG: Table 2), validation every so many steps,
+and the checkpoint.
 
 A resumed run starts a new episode in a freshly seeded environment, so it is not bit for bit the run that was stopped;
 everything learned and collected is kept. Only the replay buffer of pixels is not, which takes gigabytes: a resumed run
@@ -17,21 +17,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
+import numpy as np
 import torch
+from gymnasium.wrappers import FrameStackObservation
 from stable_baselines3 import DDPG, DQN
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 from surefoot.agents import files as agent_files
+from surefoot.agents.networks import CNN
 from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.read import from_model
 from surefoot.compute import single_thread
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_text
+from surefoot.play.envs.noisy import NoisyObservation
 from surefoot.play.task import Task
-from surefoot.train.ddpg import actor_critic_weights, build_ddpg
-from surefoot.train.deployed import policy_from_weights
-from surefoot.train.dqn import build_dqn, q_network_weights, sees_pixels
+from surefoot.train.deployed import arrays_of_layers, policy_from_weights
 from surefoot.train.folder import (
     NamedArrays,
     TrainingFolder,
@@ -42,7 +49,7 @@ from surefoot.train.folder import (
     has_checkpoint,
 )
 from surefoot.train.selection import validate
-from surefoot.train.settings import DdpgSettings, OffPolicySettings
+from surefoot.train.settings import DdpgSettings, DqnSettings, OffPolicySettings
 
 N_SEEDS = 2**32  # SB3 seeds numpy's global stream, which takes 32 bits
 
@@ -94,6 +101,76 @@ def train_off_policy(run: TrainingRun, settings: OffPolicySettings, algorithms: 
     return _keep_best(parts, run.out)
 
 
+def training_environment(task: Task, sigma: float) -> gymnasium.Env[Any, Any]:
+    """Return the task's environment as the agent sees it: noise on every new observation, then the frame stack."""
+    noisy: gymnasium.Env[Any, Any] = NoisyObservation(task.backend.open(), sigma)
+    if task.spaces.n_stack > 1:
+        noisy = FrameStackObservation(noisy, task.spaces.n_stack, padding_type="reset")
+    return Monitor(noisy)
+
+
+def build_dqn(
+    task: Task, sigma: float, settings: DqnSettings, seed: int, device: str, algorithm: type[DQN] = DQN
+) -> DQN:
+    """Make SB3's DQN with the settings."""
+    policy_options: dict[str, Any] = {"net_arch": list(settings.hidden)}
+    if task.cartridge is not None:
+        # Noisy pixels are floats around [0, 1] and are kept so; SB3 would take bytes and divide them by 255.
+        policy_options["normalize_images"] = False
+    return algorithm(
+        "MlpPolicy" if task.cartridge is None else "CnnPolicy",
+        DummyVecEnv([lambda: training_environment(task, sigma)]),
+        learning_rate=settings.learning_rate,
+        buffer_size=settings.buffer_size,
+        learning_starts=settings.learning_starts,
+        batch_size=settings.batch_size,
+        gamma=settings.gamma,
+        train_freq=settings.train_interval,
+        gradient_steps=settings.gradient_steps,
+        target_update_interval=settings.target_interval,
+        exploration_fraction=settings.exploration_fraction,
+        exploration_initial_eps=settings.exploration_initial,
+        exploration_final_eps=settings.exploration_final,
+        policy_kwargs=policy_options,
+        seed=seed,
+        device=device,
+    )
+
+
+def build_ddpg(
+    task: Task, sigma: float, settings: DdpgSettings, seed: int, device: str, algorithm: type[DDPG] = DDPG
+) -> DDPG:
+    """Make SB3's DDPG with the settings.
+
+    It trains once per episode, with as many gradient steps as the episode had steps.
+
+    Raises:
+        InputError: If actions are not continuous and bounded.
+    """
+    if task.spaces.low is None or task.spaces.high is None:
+        raise InputError(
+            f"DDPG needs bounded continuous actions, {task.name} has {task.spaces.n_actions} discrete ones"
+        )
+    n_actions = len(task.spaces.low)
+    return algorithm(
+        "MlpPolicy",
+        DummyVecEnv([lambda: training_environment(task, sigma)]),
+        learning_rate=settings.learning_rate,
+        # More than is ever collected would only be memory that stays empty.
+        buffer_size=min(settings.buffer_size, settings.total_steps),
+        learning_starts=settings.learning_starts,
+        batch_size=settings.batch_size,
+        tau=settings.tau,
+        gamma=settings.gamma,
+        train_freq=(1, "episode"),
+        gradient_steps=-1,
+        action_noise=OrnsteinUhlenbeckActionNoise(np.zeros(n_actions), settings.exploration_noise * np.ones(n_actions)),
+        policy_kwargs={"net_arch": list(settings.hidden)},
+        seed=seed,
+        device=device,
+    )
+
+
 def build_model(
     task: Task, sigma: float, settings: OffPolicySettings, seed: int, device: str, algorithms: Algorithms = SB3
 ) -> OffPolicyAlgorithm:
@@ -104,10 +181,16 @@ def build_model(
 
 
 def kept_weights(model: Any) -> NamedArrays:
-    """Return what is kept of the model when it is the best so far."""
+    """Return what is kept of the model when it is the best so far: what acts, and DDPG's critic, which attacks ask."""
     if isinstance(model, DDPG):
-        return actor_critic_weights(model)
-    return q_network_weights(model)
+        critic = arrays_of_layers(model.critic.q_networks[0], "critic.")
+        return arrays_of_layers(model.actor.mu) | critic
+    # Exploration and target network belong to training: the agent is the Q-network alone.
+    if not sees_pixels(model):
+        return arrays_of_layers(model.q_net.q_net)
+    network = from_model(model).network
+    assert isinstance(network, CNN)
+    return {name: part.cpu().contiguous().numpy().copy() for name, part in network.named_parts()}
 
 
 def _train_one(run: TrainingRun, settings: OffPolicySettings, algorithms: Algorithms) -> Policy:
@@ -251,6 +334,11 @@ def _refill_buffer(model: OffPolicyAlgorithm, count: int, steps_left: int) -> No
     model.gradient_steps = gradient_steps
     for name, value in counters.items():
         setattr(model, name, value)
+
+
+def sees_pixels(model: OffPolicyAlgorithm) -> bool:
+    """Return whether observations are stacks of frames and the network is convolutional."""
+    return len(model.observation_space.shape or ()) == 3
 
 
 def buffer_of(model: OffPolicyAlgorithm) -> ReplayBuffer:

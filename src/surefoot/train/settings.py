@@ -121,7 +121,10 @@ class PpoSettings(TrainingSettings):
             return None
         if not self.memory:
             return task.spaces.n_stack
-        return stack_size(self.memory, "gru or frames=K")
+        count = self.memory.removeprefix("frames=")
+        if not self.memory.startswith("frames=") or not count.isdecimal() or int(count) < 1:
+            raise InputError(f"memory must be gru or frames=K with a whole number K, got {self.memory!r}")
+        return int(count)
 
 
 # For environments that step one by one.
@@ -155,14 +158,6 @@ def settings_of_env(task: Task, taught: bool = False) -> PpoSettings:
     # GRU learns to move more slowly than it learns to filter; a teacher knows how to move.
     memory = "gru" if taught else "frames=1"
     return replace(ANY_ENV, memory=memory, minibatches=16, learning_rate=5e-4, entropy=0.0)
-
-
-def stack_size(memory: str, allowed: str) -> int:
-    """Return the K of ``frames=K``; ``allowed`` is what the error says a memory may be."""
-    count = memory.removeprefix("frames=")
-    if not memory.startswith("frames=") or not count.isdecimal() or int(count) < 1:
-        raise InputError(f"memory must be {allowed} with a whole number K, got {memory!r}")
-    return int(count)
 
 
 OffPolicySettings = DqnSettings | DdpgSettings

@@ -44,7 +44,7 @@ def write_zip(policy: Policy, path: str | Path, *, as_ppo: bool = False) -> str:
     write_whole(Path(path), lambda file: _repack(content, file))
     if statistics is not None:
         saved = _save_statistics(bare, statistics)
-        write_whole(statistics_path(Path(path)), lambda file: _write_bytes(file, saved))
+        write_whole(statistics_path(Path(path)), lambda file: file.write(saved))
     return f"{made.package}.{made.algorithm}"
 
 
@@ -77,10 +77,6 @@ def _save_statistics(policy: Policy, statistics: Statistics) -> bytes:
     running.mean = statistics.mean.reshape(policy.spaces.stacked_shape)
     running.var = statistics.var.reshape(policy.spaces.stacked_shape)
     return pickle.dumps(wrapper)
-
-
-def _write_bytes(file: IO[bytes], content: bytes) -> None:
-    file.write(content)
 
 
 @dataclass(frozen=True)
