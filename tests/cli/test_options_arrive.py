@@ -198,6 +198,11 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
         {"plan.task.made_with.wrappers.0": 'ClipReward={"min_reward": 0}'},
     ),
     ("certify", f"{ENV} --floor 0 --env-module json", {"plan.task.made_with.env_modules": ["json"]}),
+    (
+        "certify",
+        f"{ENV} --floor 0 --feature-units m --step-seconds 0.5",
+        {"plan.task.features": (("value", 4, "m"),), "plan.task.step_seconds": 0.5},
+    ),
     ("certify", f"{ENV} --success won", {"plan.task.made_with.success": "won", "plan.task.scoring.binary": True}),
     ("certify", "--record", {"named.record": True}),
     # Attacks.
@@ -472,6 +477,8 @@ SHARED = {
     "--reward-range",
     "--max-steps",
     "--env",
+    "--feature-units",
+    "--step-seconds",
 }
 
 

@@ -194,11 +194,13 @@ def test_condition_answers_for_each_row():
 
 def test_condition_is_part_of_the_setup_and_is_gated(tmp_path):
     """A certificate must not choose what is imported when it is verified."""
-    task = surefoot.make_task("CartPole-v1", max_steps=9, success=f"{__name__}:stands")
+    task = surefoot.make_task("CartPole-v1", max_steps=9, success=f"{__name__}:stands", feature_units="m")
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
     torch.nn.init.zeros_(network[1].weight)
     agent = surefoot.as_policy(network, task.spaces)
     run = surefoot.certify_run(task, agent, sigma=0.1, n_episodes=64, out=tmp_path)
+    assert run.certificate.metadata["features"] == [["value", 4, "m"]]
+    assert run.certificate.metadata["step_seconds"] == 0.02
     assert run.certificate.metadata["success"] == Episodes.load(tmp_path / "episodes.npz").metadata["success"]
     verdict = surefoot.verify(tmp_path, agent=network, fresh=64)
     assert verdict.verdict == "unchecked"

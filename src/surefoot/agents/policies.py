@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -81,6 +82,19 @@ class Spaces:
         for name, size in self.parts or ():
             sigmas += [float(given.get(name, 0.0))] * size
         return sigmas
+
+    def features_of(self, units: str | Mapping[str, str]) -> tuple[tuple[str, int, str], ...]:
+        """Return name, size and unit of each part; of observations without parts there is one unit for all."""
+        if isinstance(units, str):
+            if self.parts is not None:
+                raise InputError(f"feature_units= must name parts of the observation: {listed(self.parts)}")
+            return (("value", math.prod(self.shape), units),)
+        sizes = dict(self.parts or ())
+        unknown = [name for name in units if name not in sizes]
+        if unknown or not units:
+            known = ", ".join(sizes) or "none: give one unit for all of it"
+            raise InputError(f"feature_units= must name parts of the observation, got {list(units)}; they are {known}")
+        return tuple((name, size, units.get(name, "")) for name, size in sizes.items())
 
     @property
     def stacked_shape(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from surefoot.cli.parser import AGENT, ATTACK, add_command, section
 from surefoot.cli.task import add_task_name
 from surefoot.errors import InputError
 from surefoot.proof.query import NORMS
-from surefoot.report.budget_words import explain_budget
+from surefoot.report.budget_words import explain_budget, held_for
 
 
 def add_explain(commands: Any) -> None:
@@ -39,6 +39,7 @@ def add_explain(commands: Any) -> None:
     )
     what.add_argument("--max-steps", type=int, metavar="T", help="maximum episode length (default: the environment's)")
     what.add_argument("--sigma", type=parse_sigma, metavar="S", help="noise, or one per feature as 0.1,0.2")
+    what.add_argument("--step-seconds", type=float, metavar="S", help="how long a step takes, for durations in seconds")
     model = section(parser, ATTACK)
     model.add_argument("--norm", choices=NORMS, default="l2", help="norm of the budget (default: l2)")
     model.add_argument("--per-step", action="store_true", help="the budget is for every single step")
@@ -48,6 +49,8 @@ def add_explain(commands: Any) -> None:
 
 def run_explain(arguments: argparse.Namespace) -> None:
     """Print what the budget is."""
+    if isinstance(arguments.sigma, dict):
+        raise InputError("explain-budget takes one --sigma, or one per feature as 0.1,0.2, not the names of parts")
     env, shape, max_steps = _find_observations(arguments)
     lines = explain_budget(
         arguments.budget,
@@ -58,14 +61,29 @@ def run_explain(arguments: argparse.Namespace) -> None:
         norm=arguments.norm,
         per_step=arguments.per_step,
     )
+    table = []
+    if arguments.norm == "l2" and not arguments.per_step:
+        table = held_for(
+            arguments.budget,
+            env,
+            shape=shape,
+            max_steps=max_steps,
+            sigma=arguments.sigma,
+            step_seconds=arguments.step_seconds,
+        )
     if arguments.json:
-        print_json({"schema": 1, "budget": arguments.budget, "norm": arguments.norm, "is": lines})
+        content = {"schema": 1, "budget": arguments.budget, "norm": arguments.norm, "is": lines, "held_for": table}
+        print_json(content)
         return
     # Without this a budget is a number that may mean either.
     covers = "every single step" if arguments.per_step else "a whole episode"
     say(f"{arguments.norm} budget {arguments.budget:g} for {covers}. Any of these uses it up:")
     for line in lines:
         say(f"- {line}", "  ")
+    if table:
+        print()
+        say("An offset b that is held for k steps uses b sqrt(k): spikes are cheap, what lasts is expensive. So large:")
+        print("\n".join(table))
 
 
 def _find_observations(arguments: argparse.Namespace) -> tuple[str | None, tuple[int, ...] | None, int | None]:

@@ -26,7 +26,10 @@ WANTED = {
     "sigmas": "--sigmas LIST, the noises to try",
 }
 # What a task defines itself.
-DEFINED = ("floor", "ceiling", "max_steps", "reward_range", "env_kwargs", "env_module", "wrapper", "success")
+DEFINED = (
+    *("floor", "ceiling", "max_steps", "reward_range", "env_kwargs", "env_module", "wrapper", "success"),
+    *("feature_units", "step_seconds"),
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,19 @@ def add_task(parser: argparse.ArgumentParser) -> None:
         type=numbers_type("-1,1, LOW and HIGH", count=2),
         metavar="LOW,HIGH",
         help="range of every reward of --env; times the episode length it gives floor and ceiling",
+    )
+    more.add_argument(
+        "--feature-units",
+        type=_parse_units,
+        metavar="UNITS",
+        help="units of --env's observations, as m, or of its parts, as position=m,speed=m/s; budgets are then given in "
+        "them",
+    )
+    more.add_argument(
+        "--step-seconds",
+        type=float,
+        metavar="S",
+        help="how long a step of --env takes (default with --feature-units: what the environment says)",
     )
     add_code(parser)
 
@@ -199,7 +215,8 @@ def _task_of_environment(
     missing += facts.missing(arguments.floor)
     if missing:
         raise InputError(f"--env {environment} also needs {'; '.join(missing)}")
-    return facts.task(floor=arguments.floor, ceiling=arguments.ceiling, gamma=gamma)
+    task = facts.task(floor=arguments.floor, ceiling=arguments.ceiling, gamma=gamma)
+    return facts.with_units(task, arguments.feature_units, arguments.step_seconds)
 
 
 def _choose_environment(arguments: argparse.Namespace, chosen: Chosen) -> tuple[str, Mapping[str, Any]]:
@@ -245,6 +262,8 @@ def _type_value(value: Any) -> str:
     """Return the value of an option as it is typed."""
     if isinstance(value, tuple):
         return ",".join(f"{part:g}" for part in value)
+    if isinstance(value, Units):
+        return str(value)
     if isinstance(value, dict):
         return json.dumps(value)
     return str(value)
@@ -278,6 +297,23 @@ def limits_note(arguments: argparse.Namespace, chosen: Chosen, task: Task) -> li
             "about these episodes only."
         )
     return lines
+
+
+class Units(dict[str, str]):
+    """Units by the names of parts, as they are typed."""
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={unit}" for name, unit in self.items())
+
+
+def _parse_units(text: str) -> str | Units:
+    """Read one unit, or ``position=m,speed=m/s``."""
+    if "=" not in text:
+        return text
+    named = [part.rpartition("=") for part in text.split(",")]
+    if not all(name and unit for name, _, unit in named):
+        raise argparse.ArgumentTypeError(f"must look like m or position=m,speed=m/s, got {text!r}")
+    return Units({name: unit for name, _, unit in named})
 
 
 def _parse_object(text: str) -> dict[str, Any]:

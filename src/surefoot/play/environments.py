@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any
 
 import gymnasium
@@ -37,6 +38,8 @@ def make_task(
     wrappers: Sequence[str | Callable[[Any], Any]] = (),
     env_modules: Sequence[str] = (),
     success: str | Callable[..., Any] | None = None,
+    feature_units: str | Mapping[str, str] | None = None,
+    step_seconds: float | None = None,
 ) -> Task:
     """Create a certification task from a Gymnasium environment.
 
@@ -60,6 +63,10 @@ def make_task(
         success: What makes an episode a success: a function of what ``step`` returns, ``module:function`` of one, or
             the key of an info that says it. The return is then 1 for an episode that met it at any of its steps, else
             0. Of a vector environment the function takes all rows and answers for each.
+        feature_units: The unit of the observations, or of each part that has one, such as ``{"position": "m"}``.
+            Certificates and reports then say what a budget is in it.
+        step_seconds: How long a step takes, for durations in seconds; with ``feature_units`` by default what the
+            environment says (``dt``, or ``render_fps`` in its metadata).
 
     Raises:
         InputError: If ``ceiling`` is not above ``floor``, if they claim more than the rules of a known environment
@@ -91,6 +98,7 @@ def make_task(
     if missing:
         raise InputError(f"{source.name} needs {'; and '.join(missing)}")
     task = facts.task(floor=floor, ceiling=ceiling, n_stack=n_stack)
+    task = facts.with_units(task, feature_units, step_seconds)
     if isinstance(env, gymnasium.Env):
         check_made_again(source.name, flatten_env(source.name, env), Source.of(env).open)
     return task
@@ -129,6 +137,7 @@ class Inspected:
         is_known: Whether it is an environment of Gymnasium whose rules are known, as it is registered.
         is_cartpole: Whether it is exactly the CartPole that is also written as tensors.
         is_vector: Whether it is a vector simulator, which steps many rows at once.
+        step_seconds: How long a step takes, if it says so.
     """
 
     source: Source
@@ -139,6 +148,7 @@ class Inspected:
     is_known: bool
     is_cartpole: bool
     is_vector: bool
+    step_seconds: float | None
 
     @property
     def rules(self) -> Rules | None:
@@ -234,6 +244,20 @@ class Inspected:
             return made
         return discounted(made, gamma, limits=(low, high))
 
+    def with_units(
+        self, task: Task, feature_units: str | Mapping[str, str] | None, step_seconds: float | None = None
+    ) -> Task:
+        """Return the task with units of its features, and with how long a step takes."""
+        if step_seconds is not None and not 0 < step_seconds < inf:
+            raise InputError(f"step_seconds= must be a number above 0, got {step_seconds}")
+        if feature_units is None:
+            return replace(task, step_seconds=step_seconds)
+        return replace(
+            task,
+            features=self.spaces.features_of(feature_units),
+            step_seconds=step_seconds or self.step_seconds,
+        )
+
     def _stated_limits(self, floor: float, ceiling: float | None, gamma: float | None) -> tuple[str, ...]:
         """Return which limits nothing proves, after refusing those that claim more than the rules prove."""
         assert self.max_steps is not None
@@ -299,9 +323,23 @@ def _inspect_opened(source: Source, _: int) -> dict[str, Any]:
             "is_known": is_known,
             "is_cartpole": is_known and is_cartpole(opened),
             "is_vector": isinstance(opened.unwrapped, OneRow),
+            "step_seconds": _read_step_seconds(opened.unwrapped),
         }
     finally:
         opened.close()
+
+
+def _read_step_seconds(environment: Any) -> float | None:
+    """Return how long a step takes, as far as an environment says it."""
+    if isinstance(environment, OneRow):
+        environment = environment.simulator.unwrapped
+    seconds = getattr(environment, "dt", None)
+    rate = getattr(environment, "freq", None) or (environment.metadata or {}).get("render_fps")
+    if seconds is None and isinstance(rate, int | float) and rate > 0:
+        seconds = 1 / rate
+    if not isinstance(seconds, int | float) or not 0 < seconds < inf:
+        return None
+    return float(seconds)
 
 
 def _check_resets(environment: Any) -> None:

@@ -216,6 +216,10 @@ class Plan:
         stated = self._stated_limits()
         if stated:
             facts["stated_by_user"] = stated
+        if self.task.features:
+            facts["features"] = [list(feature) for feature in self.task.features]
+        if self.task.step_seconds is not None:
+            facts["step_seconds"] = self.task.step_seconds
         return facts
 
     def _stated_limits(self) -> list[str]:

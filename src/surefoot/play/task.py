@@ -127,6 +127,8 @@ class Task:
         name: What people type.
         environment: The Gymnasium ID whose rules hold.
         made_with: What records say of how the environment is made, besides its name: arguments, wrappers.
+        features: Name, size and unit of each part of an observation, where units were given.
+        step_seconds: How long a step takes, where somebody said it.
         spaces: Observations, in the environment's own units (pixels: [0, 1]), and actions.
         box: Lowest and highest values of what is observed, which attacks keep to; None if there are none.
         scoring: What an episode is worth.
@@ -156,6 +158,8 @@ class Task:
     baseline: Baseline | None = None
     baseline_search: BaselineSearch = field(default_factory=BaselineSearch)
     made_with: Mapping[str, Any] = field(default_factory=dict)
+    features: tuple[tuple[str, int, str], ...] = ()
+    step_seconds: float | None = None
 
     def __repr__(self) -> str:
         scoring = self.scoring

@@ -3,6 +3,7 @@
 Numbers are rounded down, so that every perturbation that is named is within the budget.
 
 ``explain_budget``  the words, for lists of numbers and for images
+``held_for``        the offsets that it allows over time, as a table
 ``FEATURES``        names and units of the observations of known environments
 """
 
@@ -10,13 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context, Decimal
+from dataclasses import dataclass, replace
 
 from surefoot.errors import InputError
 from surefoot.proof.certificate import checked_budget
 from surefoot.proof.query import NORMS
-from surefoot.proof.rounding import format_exact
+from surefoot.report.offsets import Feature, format_offset, offset_lines
 
 _FEW_VALUES = 8  # values that are listed one by one
 _WHITE = 255  # levels of a pixel between black, 0, and white, 1
@@ -122,9 +122,40 @@ def explain_budget(
     else:
         lines = _explain_values(budget, observed, norm, per_step)
     if norm == "l2" and any(sigmas):
-        times = _round_down(budget / min(sigmas))
+        times = format_offset(budget / min(sigmas))
         lines.append(f"{times} times sigma, the standard deviation of the noise on every value")
     return lines
+
+
+def held_for(
+    budget: float,
+    env: str | None = None,
+    *,
+    shape: Sequence[int] | None = None,
+    max_steps: int | None = None,
+    sigma: float | Sequence[float] | None = None,
+    step_seconds: float | None = None,
+) -> list[str]:
+    """Return how large an offset may be that is held for some time, as lines of a table; none for images.
+
+    Args:
+        budget: The l2 budget of an episode.
+        env: As ``explain_budget`` takes it, like the next three.
+        shape: Shape of one observation.
+        max_steps: Most steps of an episode; without it there is no table.
+        sigma: The agent's noise.
+        step_seconds: How long a step takes, for durations in seconds.
+    """
+    observed = _describe_observations(env, shape, max_steps, _checked_sigmas(sigma))
+    if observed.image or max_steps is None:
+        return []
+    feature = Feature("one value")
+    if observed.features:
+        name, unit = observed.features[observed.main]
+        feature = Feature(name, unit)
+    if observed.scales:
+        feature = replace(feature, scale=observed.scales[observed.main])
+    return offset_lines(checked_budget(budget), max_steps, (feature,), step_seconds)
 
 
 def _checked_sigmas(sigma: float | Sequence[float] | None) -> tuple[float, ...]:
@@ -189,14 +220,14 @@ def _explain_values(budget: float, seen: Observed, norm: str, per_step: bool) ->
     n = seen.n or 1
     has_common_share = n > 1 and not seen.scales
     if has_common_share:
-        lines.append(f"all {n:,} values by {_round_down(_share_evenly(budget, n, norm))}, {once}")
+        lines.append(f"all {n:,} values by {format_offset(_share_evenly(budget, n, norm))}, {once}")
     if seen.max_steps is not None and not per_step:
         always = f"at each of {seen.max_steps:,} steps"
         share = _share_evenly(budget, seen.max_steps, norm)
         lines.append(f"{_move_feature(seen, seen.main, share)}, {always}")
         if has_common_share:
             share = _share_evenly(budget, n * seen.max_steps, norm)
-            lines.append(f"all {n:,} values by {_round_down(share)}, {always}")
+            lines.append(f"all {n:,} values by {format_offset(share)}, {always}")
     return lines
 
 
@@ -208,7 +239,7 @@ def _move_feature(seen: Observed, number: int, by: float) -> str:
         name, unit = seen.features[number]
     if number < len(seen.scales):
         by *= seen.scales[number]
-    text = f"{name} by {_round_down(by)}"
+    text = f"{name} by {format_offset(by)}"
     if unit:
         text += f" {unit}"
     if unit == "rad":
@@ -240,15 +271,9 @@ def _explain_pixels(budget: float, seen: Observed, norm: str, per_step: bool) ->
 
 def _format_level(levels: float) -> str:
     """Format a change of a pixel, which cannot be more than from black to white."""
-    return f"{_round_down(min(levels, _WHITE))}/{_WHITE}"
+    return f"{format_offset(min(levels, _WHITE))}/{_WHITE}"
 
 
 def _round_count(number: float) -> int:
     """Round down, but not a whole number that was computed a rounding error too low."""
     return math.floor(number * (1 + 1e-12))
-
-
-def _round_down(number: float) -> str:
-    """Format with three digits, rounded down; what has no more is shown as it is."""
-    given = Decimal(f"{number:.12g}")
-    return format_exact(float(given.normalize(Context(prec=3, rounding=ROUND_FLOOR))))

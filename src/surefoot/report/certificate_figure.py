@@ -10,6 +10,7 @@ from surefoot.episodes import Baseline
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.comparison import Comparison
 from surefoot.proof.rounding import format_exact, format_noise, format_percent
+from surefoot.report.offsets import unit_of_budgets
 
 BOUND_COLOR = "#0b5394"
 UPPER_COLOR = "#7f9fbf"
@@ -60,7 +61,10 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
     margin = 0.05 * (top - bottom) or 1.0
     axes.set_ylim(bottom - margin, max(top, highest) + margin)
     axes.set_xlim(left=-0.02 * float(budgets[-1]), right=1.02 * float(budgets[-1]))
-    axes.set_xlabel("attack budget: total l2 norm of the perturbations of one episode")
+    unit = unit_of_budgets(certificate.metadata)
+    budget = f"attack budget ({unit})" if unit else "attack budget"
+    axes.set_xlabel(f"{budget}: total l2 norm of the perturbations of one episode")
+    axes.xaxis.label.set_parse_math(False)
     axes.set_ylabel("mean return")
     name = certificate.metadata.get("agent") or certificate.metadata.get("task") or "given returns"
     axes.set_title(

@@ -28,6 +28,14 @@ from surefoot.proof.rounding import (
     format_percent,
     format_upper,
 )
+from surefoot.report.offsets import (
+    Feature,
+    largest_offset,
+    named_features,
+    offset_lines,
+    step_seconds_of,
+    unit_of_budgets,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -80,7 +88,13 @@ def describe(certificate: Certificate, baseline: Baseline | None = None, require
     elif table.note:
         remarks.append(table.note)
     sentence = _wrap(headline(certificate, required, baseline))
-    return "\n\n".join([sentence, "\n".join(lines), "\n".join(map(_wrap, remarks))])
+    parts = [sentence, "\n".join(lines)]
+    index = headline_index(certificate, required, baseline)
+    offsets = offsets_of(certificate, index)
+    if offsets is not None:
+        covered = f"Budget {budget_texts(certificate)[index]} covers, among all others, an offset of up to:"
+        parts.append("\n".join([covered, *offset_lines(*offsets)]))
+    return "\n\n".join([*parts, "\n".join(map(_wrap, remarks))])
 
 
 def describe_briefly(certificate: Certificate) -> str:
@@ -196,6 +210,9 @@ def bounds_table(certificate: Certificate, baseline: Baseline | None = None) -> 
         l2_budget = float(certificate.budgets[index])
         rows.append(BoundRow(l2_budget, budgets[index], format_lower(lower, digits), upper, below))
     budget_head = "attack budget"
+    unit = unit_of_budgets(certificate.metadata)
+    if unit:
+        budget_head += f" ({unit})"
     if norm_of(certificate) != "l2":
         budget_head = f"{norm_of(certificate)} budget"
     table = BoundsTable((budget_head, "lower bound", "upper bound"), rows, "")
@@ -268,18 +285,42 @@ def headline(certificate: Certificate, required: float | None = None, baseline: 
     if certificate.ceiling is not None:
         lower += f" (maximum {format_exact(certificate.ceiling)})"
     budget = f"budget {budget_texts(certificate)[index]}"
+    unit = unit_of_budgets(certificate.metadata)
+    if unit:
+        budget += f" {unit}"
     if norm != "l2":
         budget = f"{norm} {budget}"
     scope = certificate.scope.format(norm=norm)
     if "mixed" in certificate.requested:
         scope = "l2 norms of all perturbations of observations and of actions in one episode"
+    example = ""
+    if _has_offsets(certificate):
+        features = named_features(certificate.metadata)
+        seconds = step_seconds_of(certificate.metadata)
+        held = largest_offset(float(certificate.budgets[index]), features, seconds)
+        example = f"; an offset of {held}, for example"
     return (
         f"With {format_percent(certificate.confidence)} confidence, "
         f"the {_name_mean(certificate)} "
         f"of the smoothed agent is at least {lower} under any {_ATTACK_NAMES[certificate.channel]}"
         f"{_attacked_part(certificate)} "
-        f"with {budget} ({scope}){assumption(certificate)}."
+        f"with {budget} ({scope}{example}){assumption(certificate)}."
     )
+
+
+def _has_offsets(certificate: Certificate) -> bool:
+    """Return whether budgets are about whole episodes of features that have names, so that durations can be given."""
+    is_plain = certificate.kind is None and certificate.channel == "observations" and norm_of(certificate) == "l2"
+    return is_plain and bool(named_features(certificate.metadata))
+
+
+def offsets_of(certificate: Certificate, index: int) -> tuple[float, int, tuple[Feature, ...], float | None] | None:
+    """Return what a table of offsets is made of, for one of the budgets; None where features have no names."""
+    steps = certificate.max_steps
+    budget = float(certificate.budgets[index])
+    if not _has_offsets(certificate) or steps is None or budget == 0:
+        return None
+    return budget, steps, named_features(certificate.metadata), step_seconds_of(certificate.metadata)
 
 
 def assumption(certificate: Certificate) -> str:
@@ -316,6 +357,9 @@ def _attacked_part(certificate: Certificate) -> str:
     # Without a list of features all have the same noise.
     if noisy == len(features):
         return ""
+    named = named_features(certificate.metadata)
+    if named:
+        return f" on {' and '.join(feature.name for feature in named)} ({noisy:,} of {len(features):,} features)"
     return f" on the {noisy:,} of {len(features):,} features that have noise"
 
 

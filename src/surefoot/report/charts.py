@@ -15,6 +15,7 @@ from surefoot.proof.inconsistency import inconsistencies
 from surefoot.proof.rounding import format_budget, format_estimate, format_exact
 from surefoot.report.curves import BoundCurve, grid_of, line, other_methods, own_curve, perfect_curve, round_for_drawing
 from surefoot.report.finished_run import FinishedRun
+from surefoot.report.offsets import unit_of_budgets
 
 HUES = {"method": 3, "perfect": 5}
 ATTACK_SCOPE = "total l2 norm of the perturbations of one episode"  # what the budget of a measured attack bounds
@@ -167,6 +168,9 @@ def chart_data(group: Group) -> dict[str, Any]:
     if group.certified:
         # All certificates of a group are of one kind, and a chart's budgets are in l2.
         scope = group.certified[0].run.proved.scope.format(norm="l2")
+        units = {unit_of_budgets(entry.run.proved.metadata) for entry in group.certified}
+        if len(units) == 1 and "" not in units:
+            scope += f", in {units.pop()}"
     return {
         "title": group.title,
         "budget": scope,

@@ -14,10 +14,11 @@ from typing import Any
 
 from surefoot.errors import printable
 from surefoot.proof.rounding import format_budget, format_estimate, format_exact, format_lower, format_percent
-from surefoot.report.certificate_text import bounds_table, budget_texts, notes, requested_lines
+from surefoot.report.certificate_text import bounds_table, budget_texts, notes, offsets_of, requested_lines
 from surefoot.report.charts import Entry, Group
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.histograms import histogram_rows
+from surefoot.report.offsets import offset_drawing, offset_rows
 from surefoot.report.sentences import ATTACK_HEADS, attack_rows, certified_runs
 
 MOST_COLUMNS = 7
@@ -90,6 +91,27 @@ def render_tiles(groups: Sequence[Group]) -> str:
     shown.append(_tile(format_percent(stated.confidence), "confidence", "fact"))
     shown.append(_tile(f"{stated.n_episodes:,}", "episodes", "fact"))
     return f'<dl class="tiles">{"".join(shown)}</dl>'
+
+
+def render_offsets(groups: Sequence[Group]) -> str:
+    """Return what the headline's budget allows over time, drawn and as a table; empty where features have no names."""
+    certified = certified_runs(groups)
+    if len(certified) != 1:
+        return ""
+    run = certified[0]
+    stated = run.proved
+    offsets = offsets_of(stated, run.headline_index)
+    if offsets is None:
+        return ""
+    heads, *body = offset_rows(*offsets)
+    first = offsets[2][0]
+    unit = f" in {first.unit}" if first.unit else ""
+    caption = f"Offsets of budget {budget_texts(stated)[run.headline_index]}, by how long they are held"
+    words = (
+        "Spikes are cheap, what lasts is expensive: an offset b that is held for k steps uses b sqrt(k) of the budget. "
+        f"Drawn: {first.name}{unit}."
+    )
+    return f"<h3>Offsets over time</h3>{tag('p', words)}{offset_drawing(*offsets)}{table(caption, heads, body)}"
 
 
 def _tile(value: str, what: str, kind: str) -> str:

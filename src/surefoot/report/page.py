@@ -85,6 +85,7 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
             "opening": top,
             "budget-meaning": escape("; or the ".join(sentences.budget_meanings(groups))),
             "budget-examples": escape(sentences.budget_examples(groups)),
+            "offsets": html.render_offsets(groups),
             "excluded-threat": escape(sentences.excluded_threat(groups)),
             "curve-title": escape(curve_title),
             "curve-text": escape(curve_text),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from surefoot.agents.callables import CheckedOutput
 from surefoot.agents.files import list_agents
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy, needs_spaces
 from surefoot.compute import processor_kind
 from surefoot.episodes import Episodes
@@ -172,8 +172,24 @@ def _environment_task(setup: Mapping[str, Any], options: RerunOptions) -> Task:
     facts = inspect(source, reward_range=_reward_range(setup))
     gamma = None if setup.get("gamma") is None else float(setup["gamma"])
     task = facts.task(floor=float(setup["floor"]), ceiling=setup["ceiling"], gamma=gamma)
+    if "features" in setup or "step_seconds" in setup:
+        seconds = setup.get("step_seconds")
+        task = replace(
+            facts.with_units(task, _units_of(setup, facts.spaces), None if seconds is None else float(seconds)),
+            step_seconds=seconds,
+        )
     # No ceiling is no ceiling, even where one is known today.
     return replace(task, scoring=replace(task.scoring, ceiling=setup["ceiling"]))
+
+
+def _units_of(setup: Mapping[str, Any], spaces: Spaces) -> str | dict[str, str] | None:
+    """Return the units that a setup names, as ``make_task`` takes them."""
+    if "features" not in setup:
+        return None
+    units = {str(name): str(unit) for name, _, unit in setup["features"]}
+    if spaces.parts is None:
+        return units.get("value")
+    return units
 
 
 def runs_code(plan: Plan) -> bool:

@@ -1,0 +1,125 @@
+"""Offsets of a sensor over time: within the budget, in the units that were given, in every text that has a budget."""
+
+import math
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+from hypothesis import given
+from hypothesis import strategies as st
+
+import surefoot
+from surefoot.errors import InputError
+from surefoot.play.envs import trial
+from surefoot.report.certificate_text import describe, headline
+from surefoot.report.offsets import Feature, held_offsets, named_features, offset_lines, unit_of_budgets
+
+
+@given(st.floats(1e-3, 1e3), st.integers(1, 100_000), st.sampled_from([None, 0.02, 0.1, 0.03, 300.0]))
+def test_every_held_offset_is_within_the_budget_and_uses_it_up(budget, max_steps, seconds):
+    features = (Feature("pos", "m"), Feature("speed", "m/s", 3.0))
+    found = held_offsets(budget, max_steps, features, seconds)
+    assert found[0].steps == 1
+    assert found[-1].steps == max_steps
+    assert len(found) <= 8
+    for held in found:
+        # A budget counts each feature in units of its own scale.
+        for feature, size in zip(features, held.sizes, strict=True):
+            assert math.isclose(size / feature.scale * math.sqrt(held.steps), budget)
+    shown = [float(cell) for cell in offset_lines(budget, max_steps, features, seconds)[-1].split()[-2:]]
+    assert all(0.989 * size <= text <= size * (1 + 1e-12) for size, text in zip(found[-1].sizes, shown, strict=True))
+
+
+def test_table():
+    assert offset_lines(1.6, 500, [Feature("pos", "m")], 0.02) == [
+        "held for  pos (m)",
+        "  1 step      1.6",
+        "   0.1 s    0.715",
+        "   0.2 s    0.505",
+        "   0.5 s     0.32",
+        "     1 s    0.226",
+        "     2 s     0.16",
+        "     5 s    0.101",
+        "    10 s   0.0715",
+    ]
+    assert [line.split()[-1] for line in offset_lines(1.0, 4, [Feature("value")])] == ["value", "1", "0.707", "0.5"]
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [{}, {"features": "pos"}, {"features": [["pos", -1, "m"]]}, {"features": [["pos", True, "m"]]}, {"features": [1]}],
+)
+def test_files_of_others_may_say_anything(setup):
+    assert named_features(setup) == ()
+    assert unit_of_budgets(setup) == ""
+
+
+class Slide(gymnasium.Env):
+    """Two parts, in meters and in meters per second; 50 steps a second."""
+
+    metadata = {"render_fps": 50}  # noqa: RUF012 - as Gymnasium has it
+    observation_space = Dict(pos=Box(-9, 9, (2,), np.float32), speed=Box(-9, 9, (1,), np.float32))
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.seen(), {}
+
+    def step(self, action):
+        return self.seen(), 2**-7, False, False, {}
+
+    def seen(self):
+        random = self.np_random.random
+        return {"pos": random(2, dtype=np.float32), "speed": random(1, dtype=np.float32)}
+
+
+def slide(**others):
+    return surefoot.make_task(Slide, floor=0, ceiling=1, max_steps=100, **others)
+
+
+def certificate_of(task, sigma):
+    agent = surefoot.as_policy(lambda seen: np.zeros(len(seen), int), task.spaces, batched=True)
+    return surefoot.certify(surefoot.rollout(task, agent, sigma=sigma, n_episodes=100), [0, 0.1])
+
+
+@pytest.fixture(autouse=True)
+def brief_trial(monkeypatch):
+    monkeypatch.setattr(trial, "SECONDS", 0.0)
+
+
+def test_units_are_in_sentence_and_table():
+    task = slide(feature_units={"pos": "m", "speed": "m/s"})
+    assert task.features == (("pos", 2, "m"), ("speed", 1, "m/s"))
+    assert task.step_seconds == 0.02
+    text = " ".join(describe(certificate_of(task, {"pos": 0.2})).split())
+    assert "attack on pos (2 of 3 features) with budget 0.1 m (total l2 norm" in text
+    assert "; an offset of 0.0141 m of pos for 1 s, for example)" in text
+    assert "attack budget (m)" in text
+    # 0.1 / sqrt(50) for a second.
+    assert "1 s 0.0141" in text
+    both = certificate_of(task, {"pos": 0.2, "speed": 0.4})
+    assert unit_of_budgets(both.metadata) == ""
+    assert named_features(both.metadata) == (Feature("pos", "m", 1.0), Feature("speed", "m/s", 2.0))
+
+
+def test_without_units_nothing_changes():
+    task = slide()
+    assert (task.features, task.step_seconds) == ((), None)
+    text = headline(certificate_of(task, {"pos": 0.2}))
+    assert "on the 2 of 3 features that have noise with budget 0.1 (" in text
+    assert "offset" not in describe(certificate_of(task, 0.2))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"feature_units": {"place": "m"}}, "they are pos, speed"),
+        ({"feature_units": "m"}, r"must name parts of the observation: pos \(2\), speed \(1\)"),
+        ({"feature_units": {}}, "they are pos, speed"),
+        ({"step_seconds": 0.0}, "must be a number above 0"),
+    ],
+)
+def test_units_that_fit_nothing(given, message):
+    with pytest.raises(InputError, match=message):
+        slide(**given)
