@@ -173,9 +173,9 @@ def main() -> None:
 
 
 def _still(task: Task) -> Policy:
-    from surefoot.agents.callables import from_callable
+    from surefoot.agents.resolve import as_policy
 
-    return from_callable(lambda _: 0, shape=task.spaces.shape, n_actions=task.spaces.n_actions)
+    return as_policy(lambda _: 0, task.spaces, batched=False)
 
 
 if __name__ == "__main__":

@@ -445,7 +445,7 @@ def test_a_second_attack_on_a_gpu_searches_with_the_agents_weights():
 
 def test_atari_on_a_gpu_plays_the_games_of_a_cpu():
     """Frames and rewards do not depend on where the network is: always up gives the same points."""
-    from surefoot.agents.callables import from_callable
+    from toys import from_callable
 
     task = get_task("freeway")
     policy = from_callable(lambda _: 1, shape=task.spaces.shape, n_actions=3)

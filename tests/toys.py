@@ -17,6 +17,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
+from surefoot.agents.callables import CheckedOutput, Function
 from surefoot.agents.networks import MLP, Critic, Squashed
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import Form, recurrent_policy
@@ -90,6 +91,14 @@ def dependent(one: Any, other: Any) -> bool:
 def shifted(p: float, radius: float) -> float:
     """Return Phi(Phi^-1(p) - radius), the least a probability p can become."""
     return float(stats.norm.cdf(stats.norm.ppf(p) - radius))
+
+
+def from_callable(function, *, shape, n_actions, n_stack=1, batched=False, stochastic=False):
+    """Return a function of one observation, or of a stack (n_stack, *shape), as a policy, without a trial."""
+    spaces = Spaces(shape=shape, n_actions=n_actions, n_stack=n_stack)
+    network = CheckedOutput(Function(function, batched=batched), spaces)
+    name = getattr(function, "__name__", type(function).__name__)
+    return Policy(network, spaces, name=name, stochastic=stochastic, differentiable=False)
 
 
 # --- games ----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from torch.distributions import Categorical, Normal
 import mixing_agents
 import surefoot
 from surefoot.agents import callables
-from surefoot.agents.callables import from_callable
 from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import as_policy
 from surefoot.cli.main import main
@@ -31,6 +30,7 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE
+from toys import from_callable
 
 torch.set_num_threads(1)
 POLE = surefoot.make_task("CartPole-v1", floor=0, ceiling=500)

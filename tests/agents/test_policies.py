@@ -8,7 +8,6 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import FrameStackObservation
 from torch import nn
 
-from surefoot.agents.callables import from_callable
 from surefoot.agents.memory import FrameStack, GRUWeights, Recurrent, gru_step
 from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
 from surefoot.agents.policies import Policy, Spaces
@@ -17,7 +16,7 @@ from surefoot.errors import DependentRowsError, InputError
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from toys import fixed, pay_steps, toy_task
+from toys import fixed, from_callable, pay_steps, toy_task
 
 
 def frame(*values):

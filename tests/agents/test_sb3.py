@@ -22,7 +22,6 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 
 from stand_ins import Bomb, SpacesOnly
-from surefoot.agents.callables import from_callable
 from surefoot.agents.fit import fit_to, single_shape
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
@@ -30,6 +29,7 @@ from surefoot.agents.resolve import as_policy
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import write_zip
 from surefoot.errors import InputError, NotAllowedError
+from toys import from_callable
 
 torch.set_num_threads(1)
 

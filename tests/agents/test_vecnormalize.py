@@ -331,7 +331,7 @@ def test_agent_file_without_its_statistics_is_refused(tmp_path):
 
 
 def test_statistics_of_policies_without_a_hash():
-    from surefoot.agents.callables import from_callable
+    from toys import from_callable
 
     plain = from_callable(lambda seen: int(seen[0] > 0), shape=(1,), n_actions=2)
     shifted = normalized(plain, Statistics(mean=np.array([3.0]), var=np.ones(1), epsilon=0.0, clip=9.0))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.agents.callables import from_callable
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.victim import Smoothing
@@ -14,7 +13,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.runs.attacked import AttackGrid, attacked_run
-from toys import Recorded, actor_with_critic, run_episodes
+from toys import Recorded, actor_with_critic, from_callable, run_episodes
 
 TASK = get_task("mountain-car")
 

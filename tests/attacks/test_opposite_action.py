@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import surefoot
-from surefoot.agents.callables import from_callable
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks import opposite_action, victim
@@ -18,7 +17,7 @@ from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.victim import Smoothing, VictimBatch
 from surefoot.cli.main import main
 from surefoot.errors import InputError
-from toys import view_of
+from toys import from_callable, view_of
 
 WEIGHTS = np.array([[3.0, -4.0, 0.0, 0.0]], dtype=np.float32)
 

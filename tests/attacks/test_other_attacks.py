@@ -10,7 +10,6 @@ import torch
 
 import toys
 from surefoot.agents import files as zoo
-from surefoot.agents.callables import from_callable
 from surefoot.attacks import victim
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.composed import (
@@ -32,7 +31,7 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from toys import plan_for, run_episodes, short_pole
+from toys import from_callable, plan_for, run_episodes, short_pole
 
 TASK = get_task("cartpole-5")
 SMOOTHING = Smoothing(0.2, 8)

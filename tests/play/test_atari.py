@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.agents.callables import from_callable
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.envs.atari.emulators import CUT, ENDED, Board, Cartridge, Emulators
@@ -16,7 +15,7 @@ from surefoot.play.envs.atari.screens import AT_ONCE, Shrinker
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import TASKS, get_task
-from toys import off
+from toys import from_callable, off
 
 pytest.importorskip("ale_py")
 import freeway_rom

@@ -10,7 +10,6 @@ import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Text
 
-from surefoot.agents.callables import from_callable
 from surefoot.attacks.composed import Structured
 from surefoot.errors import InputError
 from surefoot.noise import Noise
@@ -24,7 +23,7 @@ from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.task import Backend
 from surefoot.play.tasks import TASKS, get_task
-from toys import balancer, off, run_episodes
+from toys import balancer, from_callable, off, run_episodes
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.agents.callables import from_callable
 from surefoot.agents.memory import FrameStack
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks.composed import Structured
@@ -34,6 +33,7 @@ from toys import (
     constant,
     echo,
     fixed,
+    from_callable,
     gate,
     geometric,
     geometric_mean,

@@ -15,7 +15,6 @@ import ray
 from ray.cluster_utils import Cluster
 
 import surefoot
-from surefoot.agents.callables import from_callable
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
@@ -25,7 +24,7 @@ from surefoot.play.rollout import play
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.runs.folder import RunFolder
-from toys import balancer, constant, fixed, pay_steps, plan_for, toy_task
+from toys import balancer, constant, fixed, from_callable, pay_steps, plan_for, toy_task
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")
 

@@ -11,7 +11,6 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 import surefoot
-from surefoot.agents.callables import from_callable
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.environments import inspect, make_task
@@ -20,6 +19,7 @@ from surefoot.play.envs.gymnasium_env import Gymnasium
 from surefoot.play.envs.source import Source, _mujoco_warning, step_limit
 from surefoot.play.plan import Plan
 from surefoot.runs.certified import run_name
+from toys import from_callable
 
 PARTS = Dict(
     goal=Box(-1.0, 1.0, (2,), np.float32),

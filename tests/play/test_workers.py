@@ -11,14 +11,13 @@ import warnings
 
 import pytest
 
-from surefoot.agents.callables import from_callable
 from surefoot.compute import usable_cores
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.workers import DeadWorkerError, Processes, run_apart
-from toys import fixed, pay_steps, plan_for, toy_task
+from toys import fixed, from_callable, pay_steps, plan_for, toy_task
 
 TASK = toy_task(fixed(2), pay_steps, ceiling=2.0)
 

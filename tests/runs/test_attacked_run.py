@@ -12,7 +12,6 @@ import torch
 
 from surefoot import certify
 from surefoot.agents import files as zoo
-from surefoot.agents.callables import from_callable
 from surefoot.attacks.registry import METHODS
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
@@ -20,7 +19,7 @@ from surefoot.noise import Noise
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run
-from toys import short_pole
+from toys import from_callable, short_pole
 
 TASK = short_pole(30)
 BUDGETS = (0.1, 0.2)  # small ones take few steps of gradient ascent

@@ -78,20 +78,6 @@ class Function(nn.Module):
         return [_without_gradient(self.function(row)) for row in rows]
 
 
-def from_callable(
-    function: ObservationFunction,
-    *,
-    shape: tuple[int, ...],
-    n_actions: int | None,
-    n_stack: int = 1,
-    batched: bool = False,
-    stochastic: bool = False,
-) -> Policy:
-    """Turn a function of one observation into a policy; with ``n_stack`` > 1 it receives (n_stack, *shape)."""
-    spaces = Spaces(shape=shape, n_actions=n_actions, n_stack=n_stack)
-    return _function_policy(function, spaces, batched=batched, stochastic=stochastic)
-
-
 def from_function(function: ObservationFunction, spaces: Spaces, *, batched: bool | None, stochastic: bool) -> Policy:
     """Turn a function into a policy after a trial: whether it takes rows of observations, and repeats its answers.
 

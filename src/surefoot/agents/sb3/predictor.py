@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, flatdim
+from gymnasium.spaces import Box, Dict, flatdim
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from surefoot.agents.networks import weights_hash
-from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.recurrent import SUPPORTED
-from surefoot.agents.sb3.settings import action_factors
+from surefoot.agents.sb3.settings import Facts, UnreadableError, live_actions
 from surefoot.errors import InputError
 
 
@@ -83,27 +82,17 @@ def wrap_model(model: Any) -> Policy:
         shape = (sum(dict(parts).values()),)
     else:
         shape = observations.shape
-    discrete = isinstance(actions, Discrete) and actions.start == 0
-    factors = action_factors(actions)
-    if not discrete and factors is None and not (isinstance(actions, Box) and len(actions.shape) == 1):
+    try:
+        spaces = Facts(module="", shape=shape, settings={}, parts=parts, **live_actions(actions)).spaces
+    except UnreadableError as error:
         raise InputError(
             f"actions must be discrete from 0 or a one-dimensional Box, the agent has {actions}; wrap its environment"
-        )
-    n_actions = None
-    if discrete:
-        n_actions = int(actions.n)
-    elif factors is not None:
-        n_actions = prod(factors)
+        ) from error
     arrays = {name: value.detach().cpu().numpy() for name, value in model.policy.state_dict().items()}
-    layout = {"predict": type(model.policy).__qualname__, "shape": shape, "n_actions": n_actions}
-    if factors is not None:
-        layout["factors"] = factors
-    spaces = Spaces(shape=shape, n_actions=n_actions, first_action=0, factors=factors, parts=parts)
-    if isinstance(actions, Box):
-        low = actions.low.astype(np.float32).tolist()
-        high = actions.high.astype(np.float32).tolist()
-        spaces = replace(spaces, low=tuple(low), high=tuple(high))
-    predictor = Predictor(model.policy, n_actions, factors)
+    layout = {"predict": type(model.policy).__qualname__, "shape": shape, "n_actions": spaces.n_actions}
+    if spaces.factors is not None:
+        layout["factors"] = spaces.factors
+    predictor = Predictor(model.policy, spaces.n_actions, spaces.factors)
     return Policy(predictor, spaces, sha256=weights_hash(arrays, layout), differentiable=False)
 
 

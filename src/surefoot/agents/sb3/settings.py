@@ -181,11 +181,11 @@ def facts_of_model(model: Any) -> Facts:
         pixels=pixels,
         state_noise=bool(getattr(model, "use_sde", False)),
         parts=parts,
-        **_live_actions(model.action_space),
+        **live_actions(model.action_space),
     )
 
 
-def _live_actions(space: spaces.Space[Any]) -> dict[str, Any]:
+def live_actions(space: spaces.Space[Any]) -> dict[str, Any]:
     """Return what ``Facts`` says of actions."""
     if isinstance(space, Discrete) and space.start == 0:
         return {"n_actions": int(space.n), "width": int(space.n), "limits": None}
