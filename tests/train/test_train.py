@@ -154,17 +154,22 @@ def test_only_strictly_better_replaces_the_best(validated):
     assert hashes[1] not in hashes[2:]
 
 
-def test_it_stops_at_the_first_perfect_validation(tmp_path, monkeypatch):
-    asked = scripted(monkeypatch, [10, 199.9, 200, 200])
-    tiny(tmp_path / "run")
+ENDLESS = dataclasses.replace(TASK, scoring=dataclasses.replace(TASK.scoring, ceiling=None))
+
+
+@pytest.mark.parametrize(
+    ("means", "options", "expected"),
+    [
+        ([10, 199.9, 200, 200], {}, (300, 300, 3)),
+        ([1e9], {"task": ENDLESS}, (600, 100, 6)),  # without a ceiling nothing is perfect
+        ([10, 200], {"stop_when_perfect": PAPER["pong-1r"].stop_when_perfect}, (600, 200, 6)),  # Pong goes on
+    ],
+)
+def test_it_stops_at_the_first_perfect_validation(tmp_path, monkeypatch, means, options, expected):
+    asked = scripted(monkeypatch, means)
+    tiny(tmp_path / "run", **options)
     training = zoo.load_card(str(tmp_path / "run"))["training"]
-    assert (training["steps"], training["best_step"], len(asked)) == (300, 300, 3)
-
-
-def test_without_a_ceiling_nothing_is_perfect(tmp_path, monkeypatch):
-    asked = scripted(monkeypatch, [1e9])
-    tiny(tmp_path / "run", task=dataclasses.replace(TASK, scoring=dataclasses.replace(TASK.scoring, ceiling=None)))
-    assert len(asked) == 6
+    assert (training["steps"], training["best_step"], len(asked)) == expected
 
 
 def test_each_validation_plays_episodes_of_its_own(validated):
@@ -416,21 +421,10 @@ def test_a_truncated_checkpoint_is_refused(tmp_path, monkeypatch):
 # --- stopping and repeating -----------------------------------------------------------------------------------------
 
 
-def test_only_cartpole_stops_at_a_perfect_validation():
+def test_only_cartpole_stops_at_a_perfect_validation_and_only_freeway_is_the_best_of_several_runs():
     """The paper's logs of the other tasks go on."""
     stops = {task for task, settings in PAPER.items() if settings.stop_when_perfect}
     assert stops == {"cartpole-5", "cartpole-1"}
-
-
-def test_pong_goes_on_after_a_perfect_validation(tmp_path, monkeypatch):
-    asked = scripted(monkeypatch, [10, 200])
-    tiny(tmp_path / "run", stop_when_perfect=PAPER["pong-1r"].stop_when_perfect)
-    training = zoo.load_card(str(tmp_path / "run"))["training"]
-    assert (training["steps"], training["best_step"], len(asked)) == (600, 200, 6)
-    assert training["settings"]["stop_when_perfect"] is False
-
-
-def test_only_the_papers_freeway_is_the_best_of_several_runs():
     repeats = {task: settings.repeats for task, settings in PAPER.items()}
     assert repeats == {**dict.fromkeys(repeats, 1), "freeway": 5}
 
