@@ -95,13 +95,19 @@ def test_a_bound_of_another_agent_is_refused(entry):
     assert refusals(read_entry(entry), blocks=0) != []
 
 
+OTHER_LIMITS = ({"floor": 0.5}, {"ceiling": 2.0}, {"ceiling": None, "upper": None})
+
+
 @pytest.mark.parametrize(
     ("file", "changes", "reason"),
     [
         (NAME, {"license": ""}, "license"),
         (NAME, {"source": None}, "source"),
         ("certificate.json", {"confidence": 0.9}, "confidence 0.9 is below 0.95"),
-        ("certificate.json", {"floor": 0.5}, "floor and ceiling are not the task's"),
+        *(("certificate.json", wrong, "floor and ceiling are not the task's") for wrong in OTHER_LIMITS),
+        ("certificate.json", {"action_sigma": 0.5}, "it is about attacks on observations and actions, the others on"),
+        # With noise on the cart's position alone an agent of one frame certified 180 at B = 0.4, and was accepted.
+        ("certificate.json", {"sigma_per_feature": [1.0, 0.0]}, "nothing is certified about attacks on features"),
         ("certificate.json", {"task": "no-such-task"}, "not a task of the leaderboard"),
         ("certificate.json", {"gamma": 0.9}, "discounted"),
         ("attack-structured.json", {"agent_sha256": "0" * 64}, "another agent"),
@@ -111,6 +117,11 @@ def test_an_entry_that_cannot_be_compared_is_refused(entry, file, changes, reaso
     change(entry / file, **changes)
     with pytest.raises(InputError, match=reason):
         read_entry(entry)
+
+
+def test_noise_that_differs_between_features_can_be_compared(entry):
+    change(entry / "certificate.json", sigma_per_feature=[1.0, 2.0])
+    assert read_entry(entry).certificate.metadata["sigma_per_feature"] == [1.0, 2.0]
 
 
 def test_an_entry_that_an_attack_contradicts_is_refused(entry):

@@ -93,32 +93,6 @@ def test_an_attack_contradicts_from_five_standard_errors_on(monkeypatch, entry, 
     assert (refusals(read_entry(entry)) == []) == accepted
 
 
-@pytest.mark.parametrize(("sigmas", "accepted"), [([1.0, 0.0], False), ([1.0, 2.0], True)])
-def test_an_entry_that_assumes_features_without_attacks_is_refused(entry, sigmas, accepted):
-    """With noise on the cart's position alone an agent of one frame certified 180 at B = 0.4, and was accepted."""
-    (entry / "certificate.json").write_text(
-        json.dumps({**read_json(entry / "certificate.json"), "sigma_per_feature": sigmas})
-    )
-    if accepted:
-        assert read_entry(entry).certificate.metadata["sigma_per_feature"] == sigmas
-        return
-    with pytest.raises(InputError, match="nothing is certified about attacks on features without noise"):
-        read_entry(entry)
-
-
-@pytest.mark.parametrize("changes", [{"floor": 0.5}, {"ceiling": 2.0}, {"ceiling": None, "upper": None}])
-def test_an_entry_with_other_limits_than_its_task_is_refused(entry, changes):
-    (entry / "certificate.json").write_text(json.dumps({**read_json(entry / "certificate.json"), **changes}))
-    with pytest.raises(InputError, match="floor and ceiling are not the task's"):
-        read_entry(entry)
-
-
-def test_an_entry_about_attacks_on_actions_is_refused(entry):
-    (entry / "certificate.json").write_text(json.dumps({**read_json(entry / "certificate.json"), "action_sigma": 0.5}))
-    with pytest.raises(InputError, match="it is about attacks on observations and actions, the others on observations"):
-        read_entry(entry)
-
-
 @pytest.mark.parametrize("n_reasons", [0, 1, 2])
 def test_one_reason_is_enough_to_stop_the_page_and_so_are_two(n_reasons, monkeypatch, capsys):
     monkeypatch.setattr(records, "read_entries", lambda: [read_entry(ENTRIES / QUICK)])
