@@ -177,12 +177,6 @@ def test_a_bias_of_the_wrong_shape_is_refused(stored):
             load(stored)
 
 
-def test_half_an_agent_is_refused(stored):
-    stored.with_name("a-s0.2.npz").unlink()
-    with pytest.raises(InputError, match=r"no file .*a-s0\.2\.npz"):
-        load(stored)
-
-
 def test_loading_runs_no_code(stored, tmp_path):
     class Trap:
         def __reduce__(self):

@@ -11,8 +11,7 @@ from torch import nn
 from surefoot.agents.memory import FrameStack, GRUWeights, Recurrent, gru_step
 from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.row_checks import check_rows
-from surefoot.errors import DependentRowsError, InputError
+from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
@@ -155,11 +154,6 @@ def test_mlp_equals_torch(activation):
     assert not any(parameter.requires_grad for parameter in ours.parameters())
 
 
-def test_an_unknown_activation_is_refused():
-    with pytest.raises(InputError, match=r"activation must be one of relu, tanh, .*, got 'sine'"):
-        MLP([], [], "sine")
-
-
 def test_discrete_policies_take_the_best_and_continuous_ones_are_clipped():
     values = torch.tensor([[[0.0, 3.0, 2.0]], [[5.0, -5.0, 0.5]]])
     assert Policy(nn.Flatten(), Spaces(shape=(3,), n_actions=3)).act(values).tolist() == [1, 0]
@@ -222,16 +216,6 @@ def test_the_hash_changes_with_every_bit():
     others.add(weights_hash({**arrays, "0.bias": arrays["0.bias"].astype(np.float64)}, layout))
     others.add(weights_hash(arrays, {**layout, "n_stack": 2}))
     assert len(others) == 1 + 8 * 32 + 3
-
-
-def test_as_many_rows_are_answered_as_are_asked():
-    """A network that remembers how many rows it has had does not answer each row by itself."""
-    rows = torch.randn(9, 1, 4)
-    for size in (9, 1):
-        with pytest.raises(DependentRowsError, match=f"answers {size} rows when it is asked .*expected"):
-            check_rows(
-                lambda _, n=size: torch.zeros(n, 2), [rows], torch.zeros(9, 2), np.random.default_rng(0), sizes=[2]
-            )
 
 
 def test_a_memory_of_other_frames_than_the_spaces_say_is_refused():

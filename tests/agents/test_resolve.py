@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import surefoot
 from surefoot.agents import files as zoo
 from surefoot.agents.files import default_agent
 from surefoot.agents.networks import MLP, Squashed
@@ -39,11 +38,6 @@ def test_names_paths_and_policies_are_one_agent(tmp_path):
 def test_other_things_are_no_agents(agent):
     with pytest.raises(InputError, match=f"agent must be a name, .* got {type(agent).__name__}"):
         as_policy(agent, TASK.spaces)
-
-
-def test_a_smoothed_agent_is_not_smoothed_twice():
-    with pytest.raises(InputError, match="got SmoothedPolicy"):
-        as_policy(surefoot.smooth("cartpole-5-s0.2", sigma=0.2), TASK.spaces)
 
 
 def test_a_bare_name_is_the_pretrained_agent_whatever_lies_in_the_working_directory(tmp_path, monkeypatch):

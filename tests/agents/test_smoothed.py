@@ -565,11 +565,5 @@ def test_bad_agents_are_refused(agent, options, match):
         smooth(as_policy(agent, **options), 0.1)
 
 
-def test_discrete_functions_without_choices_are_refused():
-    agent = smooth(lambda seen: 1, 0.1, Spaces(shape=(4,), n_actions=None))
-    with pytest.raises(InputError, match="returned 1 where float actions were expected; give n_actions="):
-        agent.predict(np.zeros(4))
-
-
 def test_a_masked_array_without_masked_entries_is_taken():
     smooth(watched(2), 0.1).predict(np.ma.masked_invalid(np.zeros(4)))

@@ -208,14 +208,3 @@ def test_a_malicious_zip_does_not_run(capsys, models):
     assert Path("ran").exists()  # the bomb is live: trusting it runs it
     assert capsys.readouterr().err.count("\n") == 1
     assert not Path("trusted").exists()
-
-
-@pytest.mark.usefixtures("copied_run")
-@pytest.mark.parametrize("damage", ["episodes.npz", "setup.json", "blocks/000000.npz"])
-def test_a_damaged_run_is_refused(capsys, damage):
-    if damage.startswith("blocks"):
-        Path("run/blocks").mkdir()
-        Path("run/episodes.npz").rename(f"run/{damage}")
-    path = Path("run") / damage
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    refused(capsys, *QUICK, "--out", "run", match="may be truncated")

@@ -448,11 +448,6 @@ def test_bad_plans_are_refused_before_anything_runs(change, match):
         Plan(**{"task": ONE_STEP, "policy": constant(2), "noise": Noise.of(change.pop("sigma", 0.1)), **change})
 
 
-def test_workers_must_be_positive():
-    with pytest.raises(InputError, match="workers must be at least 1, got 0"):
-        play(Plan(task=ONE_STEP, policy=constant(2), noise=Noise.of(0.1), n_episodes=10), workers=0)
-
-
 def test_an_attacker_is_shown_the_number_of_each_episode_in_the_whole_run():
     """Of three blocks, the last one shorter: counted from 0 in every block, an attack would repeat itself in each."""
     spy = Spy()
