@@ -50,6 +50,7 @@ _PUBLIC = {
     "explain_budget": "surefoot.report.budget_words.explain_budget",
     "get_task": "surefoot.play.tasks.get_task",
     "make_task": "surefoot.play.environments.make_task",
+    "measure_faults": "surefoot.api.faults.measure_faults",
     "plan": "surefoot.api.plan.plan",
     "rollout": "surefoot.runs.rollout.rollout",
     "smooth": "surefoot.agents.smoothed.smooth",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from surefoot.api.attack import attack as attack
     from surefoot.api.certify import certify_run as certify_run
     from surefoot.api.compare import compare as compare
+    from surefoot.api.faults import measure_faults as measure_faults
     from surefoot.api.plan import TunedRuns as TunedRuns
     from surefoot.api.plan import plan as plan
     from surefoot.api.plan import tune as tune

@@ -19,6 +19,7 @@ from surefoot.cli.certify import add_certify
 from surefoot.cli.compare import add_compare
 from surefoot.cli.doctor import add_doctor
 from surefoot.cli.explain import add_explain
+from surefoot.cli.faults import add_faults
 from surefoot.cli.merge import add_merge
 from surefoot.cli.messages import in_options
 from surefoot.cli.options import OutputClosedError
@@ -182,7 +183,7 @@ def build_parser() -> Parser:
         required=True, title="commands", metavar="COMMAND", parser_class=Parser, prog="surefoot"
     )
     proofs = (add_certify, add_verify, add_plan, add_tune, add_attack, add_compare, add_merge, add_report)
-    for add in (*proofs, add_train, add_baseline, add_explain, add_export, add_agents, add_doctor):
+    for add in (*proofs, add_train, add_baseline, add_explain, add_faults, add_export, add_agents, add_doctor):
         add(commands)
     return parser
 
