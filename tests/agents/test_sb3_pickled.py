@@ -138,6 +138,7 @@ def test_observations_are_those_that_sb3_loads(tmp_path, observations, other, re
         (MultiDiscrete([2, 3]), MultiDiscrete([2, 3], start=[0, 1]), "do not all start at 0"),
         (MultiDiscrete([2, 2]), MultiBinary(4), ""),
         (MultiBinary(2), MultiBinary(3), MISFIT),
+        (MultiBinary(2), MultiBinary(2**22), "have more than 16,777,216 combinations"),
     ],
 )
 def test_actions_are_those_that_sb3_loads(tmp_path, actions, other, refusal):

@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 
 from surefoot.agents.sb3.inert_pickle import Inert, Reader, array_of, dtype_of, is_name
-from surefoot.agents.sb3.settings import SPACES, Facts, PartSizes, UnreadableError, facts_of_action_parts
+from surefoot.agents.sb3.settings import MOST_NUMBERS, SPACES, Facts, PartSizes, UnreadableError, facts_of_action_parts
 from surefoot.errors import InputError
 
-# Numbers of an observation or an action.
-MOST_NUMBERS = 2**24
 # Values of one setting: a few bytes of a pickle may repeat a list without end.
 MOST_VALUES = 10_000
 DEEPEST_SETTING = 20

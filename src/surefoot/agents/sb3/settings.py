@@ -37,6 +37,9 @@ SPACES = {
     for module, kind in KINDS_OF_SPACES.items()
 }
 
+# Numbers of an observation or an action, and combinations of the parts of an action.
+MOST_NUMBERS = 2**24
+
 SpaceLimits = tuple[NDArray[np.float32], NDArray[np.float32]]
 PartSizes = tuple[tuple[str, int], ...]
 
@@ -209,8 +212,14 @@ def action_factors(actions: spaces.Space[Any]) -> tuple[int, ...] | None:
 
 def facts_of_action_parts(counts: Sequence[int], *, binary: bool) -> dict[str, Any]:
     """Return what ``Facts`` says of actions in parts; a binary part has one output, others one for each value."""
+    combinations = 1
+    for count in counts:
+        combinations *= count
+        # The network has a value for each; and the product of a million twos takes forever.
+        if combinations > MOST_NUMBERS:
+            raise UnreadableError(f"the parts of its actions have more than {MOST_NUMBERS:,} combinations")
     width = len(counts) if binary else sum(counts)
-    return {"n_actions": prod(counts), "width": width, "limits": None, "factors": tuple(counts), "binary": binary}
+    return {"n_actions": combinations, "width": width, "limits": None, "factors": tuple(counts), "binary": binary}
 
 
 def _read_member(path: Path, name: str, most: int) -> bytes:
