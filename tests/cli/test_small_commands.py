@@ -1,5 +1,9 @@
 """``agents``, ``export``, ``baseline`` and ``plan``."""
 
+import re
+import shlex
+from pathlib import Path
+
 import numpy as np
 import pytest
 import stable_baselines3
@@ -8,7 +12,9 @@ from cli_commands import strict, surefoot_command
 from surefoot.agents import files as zoo
 from surefoot.api.plan import Cost
 from surefoot.cli import main as cli
+from surefoot.cli.main import build_parser
 from surefoot.cli.options import parse_budgets
+from surefoot.files import read_json
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -85,3 +91,20 @@ def test_plan_says_core_hours_and_rejects_no_cores(capsys):
     assert "on 8 cores" in shown
     assert cli.main([*asked.split(), "--cores", "0"]) == 2
     assert "--cores must be at least 1, got 0" in capsys.readouterr().err
+
+
+def test_what_training_prints_can_be_pasted(elsewhere, capsys):
+    """A wrapper's arguments are in no name of a folder or an agent; planted: blanks and quotes end a pasted command."""
+    wrapper = 'ClipReward={"min_reward": 0, "max_reward": 1}'
+    surefoot_command(
+        *("train", "--env", "CartPole-v1", "--max-steps", 20, "--wrapper", wrapper, "--reward-range", "0,1"),
+        *("--sigma", "0.1,0,0.1,0.1", "--time", "1s", "--set", "total_steps=2048", "--quiet"),
+    )
+    pasted = shlex.split(capsys.readouterr().out.partition("certify it with: ")[2])
+    parsed = build_parser().parse_args(pasted[1:])
+    assert parsed.wrapper == [wrapper]
+    assert parsed.sigma == [0.1, 0.0, 0.1, 0.1]
+    assert Path(parsed.agent, "agent.json").exists()
+    card = read_json(Path(parsed.agent, "agent.json"))
+    assert re.fullmatch(r"[\w.-]+", card["name"])
+    assert re.fullmatch(r"runs/train-CartPole-v1-[0-9a-f]{6}-s0.1_0_0.1_0.1-ppo-seed0", parsed.agent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -152,7 +153,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     ):
         time_limit = MINUTES_OF_ENV
     digits = count_decimals(task.scoring.floor, task.scoring.ceiling, 0.0)
-    folder: Path = arguments.out or Path("runs") / f"train-{task.name}-s{noise.sigma:g}-{preset}-seed{arguments.seed}"
+    folder: Path = arguments.out or Path("runs") / _folder_name(task, noise, preset, arguments.seed)
     with progress_bar("training", "steps", arguments) as report:
         progress = None
         if report is not None:
@@ -189,8 +190,16 @@ def run_train(arguments: argparse.Namespace) -> None:
         f"Best validation {training['best_validation']:.{digits}f} at step {training['best_step']:,} "
         f"of {training['steps']:,}.\n"
         f"Written to {folder}; certify it with: "
-        f"surefoot certify {named(arguments)} --agent {folder} --sigma {_type_sigma(noise)}"
+        f"surefoot certify {named(arguments)} --agent {shlex.quote(str(folder))} --sigma {_type_sigma(noise)}"
     )
+
+
+def _folder_name(task: Task, noise: Noise, preset: str, seed: int) -> str:
+    """Return the name of the training's directory, without signs that a shell would read."""
+    from surefoot.runs.folder import noise_name
+    from surefoot.train.folder import short_name
+
+    return f"train-{short_name(task)}-s{noise_name(noise)}-{preset}-seed{seed}"
 
 
 def _select_sigma(arguments: argparse.Namespace, task: Task) -> float:

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from surefoot.agents import files as agent_files
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
-from surefoot.files import read_npz, write_npz, write_text
+from surefoot.files import read_npz, safe_name, write_npz, write_text
 from surefoot.noise import Noise
 from surefoot.play.task import Task
 from surefoot.play.tasks import TASKS
-from surefoot.provenance import versions
+from surefoot.provenance import sha256, versions
 from surefoot.train.settings import TrainingSettings
 
 CHECKPOINT_SCHEMA = 1
@@ -349,6 +349,17 @@ def has_checkpoint(path: Path) -> bool:
 def arrays_under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> NamedArrays:
     """Return the arrays whose names begin with the prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+def short_name(task: Task) -> str:
+    """Return the name of a task as a part of names of agents and folders, which may be pasted anywhere.
+
+    What was changed about an environment is in the agent's card in full, and here as a few digits of a hash.
+    """
+    name = task.name
+    if task.environment and task.name not in TASKS and task.name != task.environment:
+        name = f"{task.environment}-{sha256(task.name.encode())[:6]}"
+    return safe_name(name)
 
 
 def copy_agent(agent: str, target: Path, name: str | None = None, **changes: Any) -> None:

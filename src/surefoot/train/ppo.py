@@ -41,7 +41,7 @@ from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.train.actors import Actor, CleanCritic, FrameMemory, deployed_weights
 from surefoot.train.deployed import policy_from_weights
-from surefoot.train.folder import NamedArrays, TrainingFolder, TrainingRun
+from surefoot.train.folder import NamedArrays, TrainingFolder, TrainingRun, short_name
 from surefoot.train.selection import validate
 from surefoot.train.settings import PpoSettings
 
@@ -468,7 +468,7 @@ def train_ppo(run: TrainingRun, settings: PpoSettings) -> Policy:
         finally:
             if players is not None:
                 players.close()
-    name = f"{task.name}-{settings.label}-s{run.noise.sigma:g}"
+    name = f"{short_name(task)}-{settings.label}-s{run.noise.sigma:g}"
     policy = progress.make_policy(folder.curve.best_weights, name)
     folder.finish(policy, run.card("surefoot.train.ppo", settings, budget=run.budget), keep_checkpoint=True)
     # A GRU, or tanh after a normal distribution, SB3's PPO does not have.
