@@ -1,19 +1,25 @@
 """``certify_run`` and its kin from Python: what the commands do, with arguments in place of options."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import surefoot
+from surefoot.api.certify import can_afford_baseline
 from surefoot.api.query import Requirement, stopping_rule, threat_of
 from surefoot.api.returns import certify_returns
 from surefoot.api.setup import as_processes, keep_on_interrupt
 from surefoot.cli import main as cli
 from surefoot.cli.main import build_parser
 from surefoot.cli.messages import in_options
+from surefoot.episodes import Baseline
 from surefoot.errors import InputError, Interrupted
+from surefoot.files import read_json
+from surefoot.noise import Noise
+from surefoot.play.plan import Plan
 from surefoot.play.workers import Processes
 from surefoot.proof.stopping import StoppingRule
 from toys import balancer, short_pole
@@ -137,3 +143,38 @@ def test_returns_are_not_written_next_to_the_episodes_of_a_run():
     with pytest.raises(InputError, match="run holds a run with its own certificate; choose another out="):
         certify_returns(episodes, query, out=Path("run"))
     assert [path.name for path in Path("run").iterdir()] == ["setup.json"]
+
+
+def test_the_baseline_of_an_environment_is_measured_where_that_is_cheap(tmp_path):
+    """It marks what is uninformative, in the printed table and in the page; planted: a short run has none unasked."""
+    task = surefoot.make_task("CartPole-v1", max_steps=60)
+    cheap = {"agent": lambda seen: int(seen[2] + seen[3] > 0), "sigma": 0.1, "workers": 1}
+    asked = surefoot.certify_run(task, **cheap, n_episodes=100, baseline=True, out=tmp_path / "asked")
+    assert asked.task.baseline.n_episodes == 400
+    assert 20 < asked.task.baseline.mean < 60
+    assert read_json(tmp_path / "asked" / "run.json")["baseline"]["mean"] == asked.task.baseline.mean
+    assert "open-loop baseline" in (tmp_path / "asked" / "report.html").read_text(encoding="utf-8").lower()
+    unasked = surefoot.certify_run(task, **cheap, n_episodes=100, out=tmp_path / "unasked")
+    assert unasked.task.baseline is None
+
+
+def test_which_runs_can_afford_a_baseline(tmp_path):
+    task = surefoot.make_task("CartPole-v1", max_steps=60)
+    plan = Plan(task=task, policy=balancer(), noise=Noise.of(0.1), n_episodes=10_000)
+    assert can_afford_baseline(plan)
+    for change in (
+        {"n_episodes": 1_000},
+        {"task": replace(task, scoring=replace(task.scoring, gamma=0.9))},
+        {"task": replace(task, baseline=Baseline(mean=1.0, sem=0.1, n_episodes=9, what="it", command="it"))},
+        {"task": replace(task, backend=replace(task.backend, fixed_rows=True))},
+    ):
+        assert not can_afford_baseline(replace(plan, **change)), change
+    with pytest.raises(InputError, match="baseline= needs discrete actions"):
+        surefoot.certify_run(
+            replace(task, scoring=replace(task.scoring, gamma=0.9)),
+            balancer(),
+            sigma=0.1,
+            n_episodes=50,
+            baseline=True,
+            out=tmp_path / "run",
+        )

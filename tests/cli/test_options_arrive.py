@@ -451,6 +451,7 @@ ELSEWHERE = {
     "--json",  # what is printed, not what is run
     "--quiet",
     "--verbose",
+    *("--baseline", "--no-baseline"),  # api/test_run_functions.py
     "--bundle",  # test_bundle.py
     "--returns",  # test_cli.py, runs/test_returns.py
     "--units",  # above

@@ -12,9 +12,11 @@ from surefoot.noise import Noise
 from surefoot.play import baseline as blind
 from surefoot.play.baseline import (
     HALF_PERIODS,
+    MOST_PROMISING,
     Clockwork,
     Wave,
     candidate_waves,
+    count_episodes,
     find_baseline,
     names_of,
     open_loop_policy,
@@ -22,6 +24,7 @@ from surefoot.play.baseline import (
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
+from surefoot.play.task import BaselineSearch
 from surefoot.play.tasks import TASKS, get_task
 from toys import fixed, geometric, pay_action, pay_steps, run_episodes, toy_task
 
@@ -86,8 +89,12 @@ def test_the_search_is_not_the_measurement(monkeypatch):
     monkeypatch.setattr(blind, "play", lambda plan, **more: plans.append(plan) or play(plan, **more))
     task = toy_task(geometric(0.1, 200), pay_steps, ceiling=200.0)
     found = find_baseline(task, search=20, measure=4_000)
-    assert len({(plan.seed, plan.purpose) for plan in plans}) == len(plans) == len(list(candidate_waves(range(2)))) + 1
-    assert [plan.n_episodes for plan in plans] == [20] * (len(plans) - 1) + [4_000]
+    alternating = len(list(candidate_waves((), range(2))))
+    assert [plan.n_episodes for plan in plans] == [20] * 2 + [4] * alternating + [20] * MOST_PROMISING + [4_000]
+    assert len({(plan.seed, plan.purpose) for plan in plans}) == len(list(candidate_waves(range(2)))) + 1
+    assert sum(plan.n_episodes for plan in plans) == count_episodes(
+        replace(task, baseline_search=BaselineSearch(n_search=20, n_measure=4_000))
+    )
     assert all(plan.purpose != () for plan in plans)  # and neither is any certificate's
     assert abs(found.mean - 10) < Z * found.sem + 0.01
     luckiest = max(play(plan).returns.mean() for plan in plans[:-1])
@@ -117,7 +124,10 @@ def test_progress_counts_the_policies():
     task = toy_task(fixed(1), pay_steps, ceiling=1.0)
     find_baseline(task, search=1, measure=2, progress=lambda done, of: seen.append((done, of)))
     count = len(list(candidate_waves(range(2))))
-    assert seen == [(number + 1, count) for number in range(count)]
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert {of for _, of in seen} == {count}
+    assert seen[0] == (1, count)
+    assert seen[-1] == (count, count)
 
 
 @pytest.mark.parametrize(("search", "measure"), [(0, 10), (10, 1), (10, 0), (10, -5)])

@@ -15,6 +15,7 @@ from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.files import read_json, write_json
 from surefoot.proof.rounding import format_lower, format_upper
+from surefoot.report.curves import grid_of, own_curve
 from surefoot.report.evidence import evidence_statement
 from surefoot.report.exports import as_csv, as_latex, as_markdown
 from surefoot.runs.read import read_run
@@ -44,10 +45,32 @@ def test_tables_have_the_rounded_bounds_and_marks(runs):
     ]
     run = [read_run(runs / "a")]
     assert cells(as_markdown(run), " | ")[1:] == wanted
-    tex = as_latex(run)
-    assert [[cell.removesuffix(r" \\") for cell in row] for row in cells(tex, " & ")][1:] == wanted
-    assert tex.count(r"\begin{table}") == tex.count(r"\end{table}") == 1
+
+
+def test_one_latex_table_has_all_agents_and_budgets(runs):
+    stated = read_json(runs / "a" / "certificate.json")
+    attack = read_json(runs / "b" / "attack.json")
+    tex = as_latex([read_run(runs / "a"), read_run(runs / "b")])
+    assert tex.count(r"\begin{table}") == tex.count(r"\label{tab:certified}") == tex.count(r"\end{table}") == 1
+    heads, certified_row, attacked_row = [[cell.removesuffix(r" \\") for cell in row] for row in cells(tex, " & ")]
+    budgets = sorted({*stated["budgets"], *attack["budgets"]})
+    assert heads == ["agent", *(f"$B = {budget:g}$" for budget in budgets)]
+    for budget, cell in zip(budgets, certified_row[1:], strict=True):
+        expected = "--"
+        if budget in stated["budgets"]:
+            expected = format_lower(stated["lower"][stated["budgets"].index(budget)], 2)
+        assert cell.removesuffix("$^*$") == expected
+    assert [cell == "--" for cell in attacked_row[1:]] == [budget not in attack["budgets"] for budget in budgets]
     assert r"95\% confidence" in tex
+    assert len(re.search(r"\\caption\{(.*)\}", tex)[1].split()) < 40
+
+
+def test_minus_signs_are_minus_signs(runs):
+    certified(runs / "n", returns=[-120.5, -90.25, -101.0] * 40, floor=-200.0, ceiling=0.0)
+    tex = as_latex([read_run(runs / "n")])
+    row = tex.splitlines()[-4]
+    assert "$-$" in row
+    assert not re.search(r"& -\d", tex)
 
 
 def test_names_of_strangers_are_text_in_every_format(runs):
@@ -70,12 +93,32 @@ def test_the_command_writes_each_format(runs, capsys, kind, name):
     assert len(Path("both").read_text()) > len(Path(f"a/{name}").read_text())
 
 
-def test_a_figure_is_of_one_certificate(runs, capsys):
-    assert cli.main(["report", "a", "--format", "png", "--out", "f.png"]) == 0
-    assert Path("f.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    for folders in (["b"], ["a", "b"]):
-        assert cli.main(["report", *folders, "--format", "png"]) == 2
-        assert "draws one certificate" in capsys.readouterr().err
+BEGINNINGS = {"png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-", "svg": b"<?xml"}
+
+
+@pytest.mark.parametrize("ending", BEGINNINGS)
+def test_the_ending_of_the_file_says_what_figure_it_is(runs, capsys, ending):
+    certified(runs / "c")
+    assert cli.main(["report", "a", "--out", f"one.{ending}"]) == 0
+    assert cli.main(["report", "a", "c", "--out", f"two.{ending}"]) == 0
+    for name in ("one", "two"):
+        assert Path(f"{name}.{ending}").read_bytes().startswith(BEGINNINGS[ending])
+    assert cli.main(["report", "b", "--out", f"f.{ending}"]) == 2
+    assert "a figure draws certificates, and b is an attack" in capsys.readouterr().err
+    other = "pdf" if ending == "png" else "png"
+    assert cli.main(["report", "a", "--format", other, "--out", f"f.{ending}"]) == 2
+    assert "ends like another format" in capsys.readouterr().err
+
+
+def test_the_figure_is_the_smooth_curve(runs):
+    """Planted: steps between the budgets of the file, which lie below the curve that the episodes give."""
+    run = read_run(runs / "a")
+    grid = grid_of([run])
+    curve = own_curve(run, grid)
+    assert curve.fine
+    steps = [run.certificate.at(budget).lower for budget in grid]
+    assert all(smooth >= step for smooth, step in zip(curve.lower, steps, strict=True))
+    assert any(smooth > step for smooth, step in zip(curve.lower, steps, strict=True))
 
 
 # --- evidence -------------------------------------------------------------------------------------------------------
@@ -119,7 +162,7 @@ def test_the_page_tells_an_auditor_what_is_claimed_checked_and_not(played):
     for words in (
         "1. The claim", "2. Threat model", "3. Confidence", "4. Environment, agent and files", "6. Limits", signed,
         "at most 0.05: all lower bounds hold simultaneously", zoo.load(AGENT).sha256, "none failed",
-        "where the returns come from: no block was rerun", f"surefoot verify {played} --blocks all",
+        "where the returns come from: no block was rerun", f"surefoot verify {played} --agent {AGENT} --blocks all",
     ):  # fmt: skip
         assert words in shown, words
     assert "<script" not in text

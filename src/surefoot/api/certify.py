@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from surefoot.agents.policies import Sigma
@@ -10,14 +11,17 @@ from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes,
 from surefoot.episodes import MOST_EPISODES
 from surefoot.errors import InputError
 from surefoot.noise import Noise
+from surefoot.play.baseline import count_episodes, find_baseline, outputs_of
 from surefoot.play.plan import Plan
 from surefoot.play.task import Task
+from surefoot.play.workers import Workers
 from surefoot.proof.query import Query
 from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.stopping import StoppingRule
 from surefoot.proof.threats import EPISODE
 from surefoot.runs.certified import certified_run, run_name
 from surefoot.runs.folder import check_reusable
+from surefoot.runs.read import read_run
 from surefoot.runs.shares import Share, run_share
 
 N_EPISODES = 10_000  # of a run that does not say
@@ -39,6 +43,7 @@ def certify_run(
     workers: AnyWorkers = 1,
     out: str | Path | None = None,
     record: bool = False,
+    baseline: bool | None = None,
     progress_callback: ProgressCallback | None = None,
     command: str | None = None,
 ) -> CertifiedRun:
@@ -72,6 +77,8 @@ def certify_run(
             results.
         out: The run directory; ``runs/NAME`` by default.
         record: Whether to record one more episode, without and under attack, for the report.
+        baseline: Whether to measure the open-loop baseline of an environment that has none yet, which says where the
+            certificate is uninformative; by default where that takes few episodes next to those of the run.
         progress_callback: Called with the numbers of finished and of all episodes, and with ``stop`` also with the
             bound so far, in words.
         command: What was typed to get this; the report shows it.
@@ -109,7 +116,11 @@ def certify_run(
     folder = _choose_folder(out, name)
     # Before workers start: episodes of a function of the same name would be taken for those of this one.
     check_reusable(plan, folder)
+    if baseline is None:
+        baseline = stop is None and can_afford_baseline(plan)
     with keep_on_interrupt(folder):
+        if baseline:
+            plan = _with_baseline(plan, folder, as_processes(workers, plan.gpu_share), command)
         certificate = certified_run(
             plan,
             query,
@@ -179,6 +190,43 @@ def certify_share(
     processes = as_processes(workers, plan.gpu_share)
     with keep_on_interrupt(folder):
         return folder, run_share(plan, share, folder, workers=processes, progress=progress_callback)
+
+
+def can_afford_baseline(plan: Plan) -> bool:
+    """Return whether the open-loop baseline is to be measured unasked: with at most half of the run's episodes.
+
+    Of a vector simulator, which compiles for each policy, it is not.
+    """
+    if plan.task.baseline is not None or _lacks_baseline(plan.task, plan.noise) or plan.task.backend.fixed_rows:
+        return False
+    return 2 * count_episodes(plan.task) <= plan.n_episodes
+
+
+def _lacks_baseline(task: Task, noise: Noise) -> bool:
+    """Return whether no open-loop baseline is known how to be searched for, or would be one of these certificates."""
+    if noise.action_sigma > 0 or task.scoring.gamma is not None:
+        return True
+    try:
+        outputs_of(task)
+    except InputError:
+        return True
+    return False
+
+
+def _with_baseline(plan: Plan, folder: Path, workers: Workers, command: str | None) -> Plan:
+    """Return the plan with the open-loop baseline of its environment: that of a run that is finished, or a new one."""
+    if plan.task.baseline is not None:
+        return plan
+    if _lacks_baseline(plan.task, plan.noise):
+        raise InputError(
+            "baseline= needs discrete actions or continuous ones with limits, no noise on actions, and no discount"
+        )
+    found = None
+    if (folder / "run.json").exists():
+        found = read_run(folder).baseline
+    if found is None:
+        found = find_baseline(plan.task, workers=workers, command=command)
+    return replace(plan, task=replace(plan.task, baseline=found))
 
 
 def _choose_folder(out: str | Path | None, name: str) -> Path:

@@ -109,6 +109,13 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_bundle(parser: argparse.ArgumentParser) -> None:
+    section(parser, ADVANCED).add_argument(
+        "--baseline",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="measure the open-loop baseline of --env, below which a bound is uninformative (default: where that takes "
+        "few episodes next to those of the run)",
+    )
     section(parser, RUN).add_argument(
         "--bundle",
         action="store_true",
@@ -245,6 +252,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
             n_episodes=n_episodes,
             workers=workers,
             record=arguments.record,
+            baseline=arguments.baseline,
             progress_callback=report,
             command=arguments.command_line,
         )
@@ -328,7 +336,19 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
     from surefoot.api.returns import certify_returns
     from surefoot.runs.returns import STANDARD_INPUT, read_returns
 
-    running = ["agent", "workers", "ray", "blocks", "seed", *DEFINED, "gamma", "tol", "tol_budget", "max_episodes"]
+    running = [
+        "baseline",
+        "agent",
+        "workers",
+        "ray",
+        "blocks",
+        "seed",
+        *DEFINED,
+        "gamma",
+        "tol",
+        "tol_budget",
+        "max_episodes",
+    ]
     # These two are about returns, whoever measured them.
     running.remove("floor")
     running.remove("ceiling")

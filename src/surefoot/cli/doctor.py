@@ -17,14 +17,15 @@ from surefoot.provenance import checkout
 # Packages of each extra, and what it is for.
 EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "plot": (("matplotlib",), "figures as PNG, PDF and SVG"),
+    "frames": (("pandas",), "certificates as tables of pandas"),
     "play": (("torch", "gymnasium", "PyYAML"), "running, attacking and verifying agents"),
     "envs": (("box2d", "mujoco"), "LunarLander, MuJoCo and the like"),
     "atari": (("ale-py",), "Atari"),
     "onnx": (("onnxruntime",), "agents in ONNX files"),
-    "ray": (("ray",), "running on several machines, and RLlib's agents"),
+    "ray": (("ray",), "running on several machines"),
     "cases": (("crazyflow",), "simulators of published robots"),
     "completion": (("argcomplete",), "completion of options in the shell"),
-    "train": (("stable-baselines3", "tensorboard"), "training, and SB3 agents"),
+    "train": (("stable-baselines3", "tensorboard"), "training with Stable-Baselines3, and unpickling its agents"),
 }
 REQUIRED = ("numpy", "scipy", "rich")
 

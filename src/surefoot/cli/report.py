@@ -13,9 +13,10 @@ from surefoot.files import untrusted, write_text
 from surefoot.report.exports import as_csv, as_latex, as_markdown
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.page import REPORT_FILE, write_report
-from surefoot.runs.finish import write_figure, write_run_report
+from surefoot.runs.finish import write_run_report, write_runs_figure
 from surefoot.runs.read import read_run
 
+FIGURES = ("png", "pdf", "svg")
 BUNDLE_FILE = "bundle.json"  # of agents.bundle, which needs torch
 TABLES: dict[str, tuple[str, Callable[[Sequence[FinishedRun]], str]]] = {
     "md": ("report.md", as_markdown),
@@ -29,11 +30,12 @@ def add_report(commands: Any) -> None:
     parser = add_command(
         commands,
         "report",
-        "write a run, or several compared, as HTML page, Markdown, LaTeX, CSV or PNG",
+        "write a run, or several compared, as HTML page, Markdown, LaTeX, CSV or figure",
         usage="DIR [DIR ...] [options]",
         examples=(
             "surefoot report runs/cartpole-5-s0.2-sigma0.2-n10000",
-            "surefoot report runs/first runs/second --format latex --out table.tex",
+            "surefoot report runs/first runs/second --out table.tex",
+            "surefoot report runs/first runs/second --out curves.pdf",
             "surefoot report runs/first --evidence",
         ),
     )
@@ -41,9 +43,9 @@ def add_report(commands: Any) -> None:
     run.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="run directories of certify or attack")
     run.add_argument(
         "--format",
-        choices=("html", *TABLES, "png"),
-        default="html",
-        help="html: the page; md, latex, csv: tables; png: the figure of a certificate (default: html)",
+        choices=("html", *TABLES, *FIGURES),
+        help="html: the page; md, latex, csv: tables; png, pdf, svg: curves of certificates (default: as --out ends, "
+        "else html)",
     )
     run.add_argument(
         "--evidence",
@@ -54,14 +56,15 @@ def add_report(commands: Any) -> None:
         "--out",
         type=Path,
         metavar="FILE",
-        help="path of the report (default: report.html, .md, .tex, .csv, certificate.png or evidence.html in DIR; for "
-        "several runs: here)",
+        help="path of the report (default: report.html, .md, .tex, .csv, certificate.png, .pdf, .svg or evidence.html "
+        "in DIR; for several runs: here)",
     )
     parser.set_defaults(run=run_report)
 
 
 def run_report(arguments: argparse.Namespace) -> None:
     """Write the report."""
+    arguments.format = _find_format(arguments.format, arguments.out)
     # A folder that is named twice is one run.
     folders = list(dict.fromkeys(arguments.folders))
     with untrusted(" and ".join(map(str, folders)), "run directory"):
@@ -72,6 +75,15 @@ def run_report(arguments: argparse.Namespace) -> None:
     print(f"Report: {written}")
 
 
+def _find_format(given: str | None, out: Path | None) -> str:
+    """Return the format that is named, or the one that the name of the file ends with."""
+    endings = {".html": "html", ".md": "md", ".tex": "latex", ".csv": "csv"} | {f".{name}": name for name in FIGURES}
+    ending = None if out is None else endings.get(out.suffix)
+    if given in FIGURES and ending not in (None, given):
+        raise InputError(f"--format {given} cannot be written to {out}, which ends like another format")
+    return given or ending or "html"
+
+
 def _write_format(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     is_alone = len(folders) == 1
     # The page of one run shows the runs next to it that are about the same agent.
@@ -80,17 +92,14 @@ def _write_format(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     runs = [read_run(folder) for folder in folders]
     # A comparison belongs to none of the runs.
     place = folders[0] if is_alone else Path()
-    if arguments.format == "png":
-        stated = runs[0].certificate
-        if not is_alone or stated is None:
-            raise InputError(
-                "--format png draws one certificate; use html, md, latex or csv for attacks and several runs"
-            )
-        path: Path = arguments.out or place / "certificate.png"
+    if arguments.format in FIGURES:
+        path: Path = arguments.out or place / f"{'certificate' if is_alone else 'certificates'}.{arguments.format}"
         try:
-            write_figure(path, stated, runs[0].baseline)
+            write_runs_figure(path, runs, arguments.format)
         except ImportError as error:
-            raise InputError("--format png needs matplotlib; install it: pip install 'surefoot[plot]'") from error
+            raise InputError(
+                f"--format {arguments.format} needs matplotlib; install it: pip install 'surefoot[plot]'"
+            ) from error
     elif arguments.format == "html":
         path = arguments.out or place / REPORT_FILE
         write_report(runs, path)

@@ -2,12 +2,12 @@
 
 A certificate below its mean is uninformative. The search is small: every constant action and every square wave between
 two actions, in two phases; of continuous actions the lowest, the middle and the highest are tried, and of many actions
-the best constant ones alternate. The best on one set of episodes is measured on another.
+the best constant ones alternate. Waves are tried on a few episodes, the most promising ones on more; the best on these
+is measured on others.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -26,6 +26,7 @@ from surefoot.play.task import Task
 from surefoot.play.workers import Workers, as_workers
 
 HALF_PERIODS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+MOST_PROMISING = 16  # waves that are tried on all episodes of the search
 MOST_IN_TURN = 6  # actions that alternate: of 64 there would be 90,000 waves
 
 
@@ -158,22 +159,30 @@ def find_baseline(
     if task.cartridge is not None:
         n_envs = min(search, 4)
 
-    def score_candidates(candidates: Sequence[Wave]) -> None:
-        first = len(scores)
-        means = [-math.inf] * len(candidates)
-        plans = []
-        for number, wave in enumerate(candidates, start=first):
-            # Every candidate on random numbers of its own.
-            plans.append(_plan_wave(task, wave, search, seed, (Purpose.BASELINE_SEARCH, number), n_envs))
-        for done, (number, mean) in enumerate(workers.map_unordered(_play_one, plans, range(len(plans))), start=1):
-            means[number] = mean
-            if progress is not None:
-                progress(first + done, count)
-        scores.update(zip(candidates, means, strict=True))
+    numbers: dict[Wave, int] = {}
 
-    score_candidates(list(candidate_waves(actions, ())))
+    def score_candidates(candidates: Sequence[Wave], n_episodes: int) -> None:
+        plans = []
+        for wave in candidates:
+            # Every candidate on random numbers of its own.
+            number = numbers.setdefault(wave, len(numbers))
+            plans.append(_plan_wave(task, wave, n_episodes, seed, (Purpose.BASELINE_SEARCH, number), n_envs))
+        before = len(scores)
+        for done, (place, mean) in enumerate(workers.map_unordered(_play_one, plans, range(len(plans))), start=1):
+            scores[candidates[place]] = mean
+            if progress is not None:
+                progress(min(max(len(scores), before + done), count), count)
+
+    score_candidates(list(candidate_waves(actions, ())), search)
     best_alone = sorted(scores, key=scores.__getitem__, reverse=True)[:MOST_IN_TURN]
-    score_candidates(list(candidate_waves((), sorted(wave.first for wave in best_alone))))
+    alternating = list(candidate_waves((), sorted(wave.first for wave in best_alone)))
+    # Most waves are far from the best, and a few episodes tell.
+    score_candidates(alternating, first_look(search))
+    promising = sorted(alternating, key=scores.__getitem__, reverse=True)[:MOST_PROMISING]
+    for wave in set(alternating) - set(promising):
+        del scores[wave]
+    if first_look(search) < search:
+        score_candidates(promising, search)
     best = max(scores, key=scores.__getitem__)
     # On episodes that did not choose it: the best of many is lucky on those that did.
     measured = play(_plan_wave(task, best, measure, seed, (Purpose.BASELINE,)), workers=workers).returns
@@ -185,6 +194,20 @@ def find_baseline(
         what=best.describe(names_of(task)),
         command=command or f"surefoot baseline {task.name}",
     )
+
+
+def first_look(search: int) -> int:
+    """Return on how many episodes every wave is tried, before the most promising ones are on ``search``."""
+    return min(search, max(4, search // 8))
+
+
+def count_episodes(task: Task) -> int:
+    """Return how many episodes the search and the measurement of a task take."""
+    settings = task.baseline_search
+    actions = settings.actions or range(len(outputs_of(task)))
+    alternating = len(list(candidate_waves((), actions[:MOST_IN_TURN])))
+    looks = first_look(settings.n_search) * alternating
+    return settings.n_search * (len(actions) + MOST_PROMISING) + looks + settings.n_measure
 
 
 def _play_one(plans: Sequence[Plan], number: int) -> float:

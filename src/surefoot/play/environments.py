@@ -215,13 +215,12 @@ class Inspected:
             backend = Backend(batch=batch, open=make, fixed_rows=True)
             # Rows wait for the last of a block, which is why each runs one episode of it only.
             blocks = Blocks(n_envs=512, episodes_per_env=1, gpu_n_envs=4_096)
-        baseline_search = BaselineSearch(n_search=32, n_measure=1_000)
+        baseline_search = BaselineSearch(n_search=32, n_measure=400)
         if self.is_cartpole:
             # The same rules as tensors are twenty times as fast.
             backend = tensors(partial(CartPole, max_steps=self.max_steps), make)
             # Agents that come with an environment of their own choice are mostly small networks over one observation.
             blocks = replace(TENSOR_BLOCKS, n_envs=1_000)
-            baseline_search = BaselineSearch()
         made = Task(
             name=self.source.title,
             environment=self.source.name,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -15,29 +18,72 @@ from surefoot.report.offsets import unit_of_budgets
 BOUND_COLOR = "#0b5394"
 UPPER_COLOR = "#7f9fbf"
 BASELINE_COLOR = "#b45f06"
+# Of several runs: told apart in black and white too.
+RUN_COLORS = ("#0b5394", "#b45f06", "#38761d", "#741b47", "#666666", "#0b8a8a")
+RUN_DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
+RUN_MARKS = ("o", "s", "^", "D", "v", "x")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnRun:
+    """A certificate and its curve, which may be finer than the budgets of the file.
+
+    Attributes:
+        label: What the legend calls it.
+        certificate: The certificate.
+        baseline: The open-loop baseline, where it is known.
+        budgets: Budgets of the curve.
+        lower: Its lower bounds; None where they are not known.
+        upper: Its upper bounds; None where there are none.
+    """
+
+    label: str
+    certificate: Certificate
+    baseline: Baseline | None
+    budgets: Sequence[float]
+    lower: Sequence[float | None]
+    upper: Sequence[float | None] | None
+
+
+def drawn_certificate(certificate: Certificate, baseline: Baseline | None = None) -> DrawnRun:
+    """Return the curve of a certificate that can be asked at any budget; of one that was read from a file, steps."""
+    budgets = np.linspace(0, max(*certificate.budgets, 1e-9), 101).tolist()
+    lower: list[float | None] = []
+    upper: list[float | None] = []
+    for budget in budgets:
+        bounds = certificate.at(budget)
+        lower.append(bounds.lower)
+        upper.append(bounds.upper)
+    return DrawnRun(
+        label="certified lower bound",
+        certificate=certificate,
+        baseline=baseline,
+        budgets=budgets,
+        lower=lower,
+        upper=None if certificate.upper is None else upper,
+    )
 
 
 def certificate_figure(certificate: Certificate, baseline: Baseline | None = None) -> Figure:
     """Draw the certified bounds over the budget, the estimate at budget 0, and the open-loop baseline."""
+    return run_figure(drawn_certificate(certificate, baseline))
+
+
+def run_figure(run: DrawnRun) -> Figure:
+    """Draw one certificate with everything that is known of it."""
+    certificate = run.certificate
+    baseline = run.baseline
+    budgets = run.budgets
     figure = Figure(figsize=(6.8, 4.2))
     FigureCanvasAgg(figure)
     # Margins by hand: a layout engine draws everything twice, half of what a short run takes.
     figure.subplots_adjust(left=0.14, right=0.98, bottom=0.13, top=0.92)
     axes = figure.add_subplot()
-    # Any budget can be asked; of a certificate read from a file this draws steps.
-    budgets = np.linspace(0, max(*certificate.budgets, 1e-9), 101)
-    lower = []
-    upper = []
-    for budget in budgets:
-        bounds = certificate.at(float(budget))
-        lower.append(bounds.lower)
-        if bounds.upper is not None:
-            upper.append(bounds.upper)
-    axes.plot(budgets, lower, color=BOUND_COLOR, lw=2.2, label="certified lower bound")
+    axes.plot(budgets, _with_gaps(run.lower), color=BOUND_COLOR, lw=2.2, label="certified lower bound")
     # Marks where a budget was asked for.
     axes.plot(certificate.budgets, certificate.lower, "o", color=BOUND_COLOR, ms=4)
-    if certificate.upper is not None:
-        axes.plot(budgets, upper, color=UPPER_COLOR, lw=1.4, ls="--", label="certified upper bound")
+    if run.upper is not None:
+        axes.plot(budgets, _with_gaps(run.upper), color=UPPER_COLOR, lw=1.4, ls="--", label="certified upper bound")
     error = 1.96 * (certificate.estimate_sem or 0.0)
     axes.errorbar(
         [0],
@@ -60,7 +106,7 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
     # Where all returns are equal, the axis still needs a length.
     margin = 0.05 * (top - bottom) or 1.0
     axes.set_ylim(bottom - margin, max(top, highest) + margin)
-    axes.set_xlim(left=-0.02 * float(budgets[-1]), right=1.02 * float(budgets[-1]))
+    axes.set_xlim(left=-0.02 * budgets[-1], right=1.02 * budgets[-1])
     unit = unit_of_budgets(certificate.metadata)
     budget = f"attack budget ({unit})" if unit else "attack budget"
     axes.set_xlabel(f"{budget}: total l2 norm of the perturbations of one episode")
@@ -76,6 +122,41 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8, loc="best", framealpha=0.9)
     return figure
+
+
+def runs_figure(runs: Sequence[DrawnRun]) -> Figure:
+    """Draw the lower bounds of several certificates, told apart by color, line and mark."""
+    figure = Figure(figsize=(6.8, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for number, run in enumerate(runs):
+        color = RUN_COLORS[number % len(RUN_COLORS)]
+        dashes = RUN_DASHES[number % len(RUN_DASHES)]
+        mark = RUN_MARKS[number % len(RUN_MARKS)]
+        axes.plot(run.budgets, _with_gaps(run.lower), color=color, ls=dashes, lw=2)
+        stated = run.certificate
+        axes.plot(stated.budgets, stated.lower, mark, color=color, ms=5)
+        # For the legend: line and mark together.
+        axes.plot([], [], color=color, ls=dashes, lw=2, marker=mark, ms=5, label=run.label)
+    baselines = {run.baseline.mean for run in runs if run.baseline is not None}
+    for mean in sorted(baselines):
+        axes.axhline(mean, color="black", ls=":", lw=1.2, label="open-loop baseline")
+    units = {unit_of_budgets(run.certificate.metadata) for run in runs}
+    unit = units.pop() if len(units) == 1 else None
+    budget = f"attack budget ({unit})" if unit else "attack budget"
+    axes.set_xlabel(f"{budget}: total l2 norm of the perturbations of one episode")
+    axes.xaxis.label.set_parse_math(False)
+    axes.set_ylabel("certified lower bound on the mean return")
+    axes.grid(alpha=0.25)
+    legend = axes.legend(fontsize=8, loc="best", framealpha=0.9)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+def _with_gaps(values: Sequence[float | None]) -> list[float]:
+    """Return values for a line, with gaps where they are not known."""
+    return [np.nan if value is None else value for value in values]
 
 
 def comparison_figure(comparison: Comparison) -> Figure:

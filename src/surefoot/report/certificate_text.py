@@ -132,7 +132,9 @@ def as_frame(certificate: Certificate) -> DataFrame:
     try:
         from pandas import DataFrame
     except ImportError as error:
-        raise InputError("to_frame() needs pandas: pip install pandas") from error
+        raise InputError(
+            "to_frame() needs pandas; install it with: pip install 'surefoot[frames]' (in a checkout '.[frames]')"
+        ) from error
     upper = None if certificate.upper is None else certificate.upper.tolist()
     return DataFrame({"budget": asked_budgets(certificate), "lower": certificate.lower.tolist(), "upper": upper})
 

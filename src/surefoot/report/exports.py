@@ -1,7 +1,8 @@
 """Runs as tables for papers and spreadsheets.
 
-``as_markdown``, ``as_latex``  with rounded bounds, rows below the open-loop baseline marked
-``as_csv``                     one row per run and budget, numbers with all their digits
+``as_markdown``  one table per run with rounded bounds, rows below the open-loop baseline marked
+``as_latex``     one table of all runs, likewise: agents in rows, budgets in columns
+``as_csv``       one row per run and budget, numbers with all their digits
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from surefoot.errors import printable
+from surefoot.proof.rounding import format_exact, format_percent
 from surefoot.report.certificate_text import bounds_table, headline, notes
 from surefoot.report.charts import label_runs
 from surefoot.report.finished_run import FinishedRun
@@ -45,21 +47,76 @@ def as_markdown(runs: Sequence[FinishedRun]) -> str:
 
 
 def as_latex(runs: Sequence[FinishedRun]) -> str:
-    """Return one ``table`` per run; it needs the package booktabs."""
-    lines = []
+    """Return one ``table`` of all runs, agents in rows and budgets in columns; it needs the package booktabs."""
+    budgets = sorted({budget for run in runs for budget in _asked_budgets(run)})
+    rows = []
+    marked = False
     for run, label in zip(runs, label_runs(runs), strict=True):
-        sentence, heads, rows, footnotes = _table_parts(run)
-        lines += [r"% \usepackage{booktabs}", r"\begin{table}", r"\centering"]
-        lines.append(f"\\caption{{{_escape_latex(f'{label}. {sentence}')}}}")
-        lines += [f"\\begin{{tabular}}{{{'r' * len(heads)}}}", r"\toprule"]
-        lines += [" & ".join(map(_escape_latex, heads)) + r" \\", r"\midrule"]
-        for row in rows:
-            lines.append(" & ".join(map(_escape_latex, row)) + r" \\")
-        lines += [r"\bottomrule", r"\end{tabular}"]
-        for footnote in footnotes:
-            lines.append(f"\\par\\smallskip\\footnotesize {_escape_latex(footnote)}")
-        lines.append("\\end{table}\n")
+        cells = _cells_by_budget(run)
+        marked = marked or any("*" in cell for cell in cells.values())
+        shown = [_latex_number(cells.get(budget)) for budget in budgets]
+        rows.append(" & ".join([_escape_latex(label), *shown]) + r" \\")
+    heads = ["agent", *(f"$B = {format_exact(budget)}$" for budget in budgets)]
+    lines = [
+        r"% \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        f"\\caption{{{_caption(runs, marked=marked)}}}",
+        r"\label{tab:certified}",
+        f"\\begin{{tabular}}{{l{'r' * len(budgets)}}}",
+        r"\toprule",
+        " & ".join(heads) + r" \\",
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}",
+        "\\end{table}\n",
+    ]
     return "\n".join(lines)
+
+
+def _asked_budgets(run: FinishedRun) -> list[float]:
+    if run.certificate is None:
+        return [float(budget) for budget in run.measured["budgets"]]
+    return [float(budget) for budget in run.certificate.budgets]
+
+
+def _cells_by_budget(run: FinishedRun) -> dict[float, str]:
+    """Return what a table says of a run at each of its budgets: lower bounds, marked where they are uninformative."""
+    stated = run.certificate
+    if stated is None:
+        means = zip(run.measured["budgets"], attack_rows(run), strict=True)
+        return {float(budget): row[1] for budget, row in means}
+    cells = [row.marked_cells[1] for row in bounds_table(stated, run.baseline).rows]
+    return dict(zip(stated.budgets.tolist(), cells, strict=True))
+
+
+def _latex_number(cell: str | None) -> str:
+    """Return a number with a true minus sign; a dash where there is none."""
+    if cell is None:
+        return "--"
+    text = _escape_latex(cell.removesuffix("*").strip())
+    text = re.sub(r"(?<![\w.])-(?=[\d.])", "$-$", text)
+    return text + ("$^*$" if "*" in cell else "")
+
+
+def _caption(runs: Sequence[FinishedRun], *, marked: bool) -> str:
+    """Return what the numbers are, in as few words as that takes."""
+    stated = [run.certificate for run in runs if run.certificate is not None]
+    parts = []
+    if stated:
+        sizes = sorted({f"{one.n_episodes:,}" for one in stated})
+        confidences = sorted({format_percent(one.confidence) for one in stated})
+        parts.append(
+            "Certified lower bounds on the mean return under every attack with budget B "
+            f"({' or '.join(confidences)} confidence, {' or '.join(sizes)} episodes)"
+        )
+    if len(stated) < len(runs):
+        parts.append("Mean returns under the attacks named")
+    text = _escape_latex(". ".join(parts) + ".").replace("budget B", "budget $B$")
+    if marked:
+        text += " $^*$: below the open-loop baseline, uninformative."
+    return text
 
 
 def as_csv(runs: Sequence[FinishedRun]) -> str:

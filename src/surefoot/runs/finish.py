@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from surefoot.proof.comparison import COMPARISON_FILE, Comparison
 from surefoot.proof.difference import pair_up
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.provenance import versions
+from surefoot.report.charts import label_runs
 from surefoot.report.comparison_page import write_comparison_page
-from surefoot.report.curves import same_bounds
+from surefoot.report.curves import grid_of, own_curve, same_bounds
+from surefoot.report.finished_run import FinishedRun
 from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.read import neighbors, read_run
 
@@ -135,3 +137,34 @@ def write_figure(path: Path, certificate: Certificate, baseline: Baseline | None
         warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font lacks: boxes do no harm
         figure = certificate_figure(certificate, baseline)
         write_whole(path, lambda file: figure.savefig(file, dpi=150))
+
+
+def write_runs_figure(path: Path, runs: Sequence[FinishedRun], kind: str) -> None:
+    """Draw the smooth curves of finished certificates, recomputed from their returns, as "png", "pdf" or "svg".
+
+    Raises:
+        ImportError: Without matplotlib.
+        InputError: If one of them is not a certificate.
+    """
+    from surefoot.report.certificate_figure import DrawnRun, run_figure, runs_figure
+
+    drawn = []
+    for run, label in zip(runs, label_runs(runs), strict=True):
+        if run.certificate is None:
+            raise InputError(f"a figure draws certificates, and {run.name} is an attack; use html, md, latex or csv")
+        grid = grid_of([run])
+        curve = own_curve(run, grid)
+        drawn.append(
+            DrawnRun(
+                label=f"{label} ({run.noise})",
+                certificate=run.certificate,
+                baseline=run.baseline,
+                budgets=grid,
+                lower=curve.lower,
+                upper=curve.upper,
+            )
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")
+        figure = run_figure(drawn[0]) if len(drawn) == 1 else runs_figure(drawn)
+        write_whole(path, lambda file: figure.savefig(file, dpi=150, format=kind))
