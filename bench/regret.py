@@ -78,7 +78,7 @@ def recorded() -> Iterator[Source]:
         wide = 0.4 if "pong" in path.stem or "freeway" in path.stem else 1.0
         grid = np.linspace(0, wide, 6) / episodes.sigma
         asked = {"grid": tuple(grid.tolist()), "single": tuple(grid[[1, 2, 3]].tolist())}
-        declared = episodes.metadata.get("method") == "binary"
+        declared = episodes.metadata.get("binary") is True
         yield resampled(path.stem, episodes.returns, episodes.floor, episodes.ceiling, declared=declared, **asked)
     with np.load(STUDY / "published" / "near-perfect.npz") as agents:
         for name in agents.files:

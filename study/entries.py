@@ -68,6 +68,8 @@ def read_entry(folder: Path) -> Entry:
         raise InputError(
             f"{folder.name}: {NAME} needs {', '.join((*STATED, 'agent'))}; lacking: {lacking or ['agent']}"
         )
+    if stated["agent"] is not None and Path(str(stated["agent"])).name != stated["agent"]:
+        raise InputError(f"{folder.name}: agent must be the name of a file in the directory, got {stated['agent']!r:.60}")
     wrong = list(_unlike_the_others(certificate))
     if wrong:
         raise InputError(f"{folder.name}: {'; '.join(wrong)}")
@@ -77,8 +79,8 @@ def read_entry(folder: Path) -> Entry:
         with untrusted(path, "result of an attack"):
             check_attack(attack)
             used_budget(attack)
-        if attack.get("agent_sha256") != certificate.metadata["agent_sha256"]:
-            raise InputError(f"{folder.name}: an attack is on another agent than the certified one")
+        if not certificate.is_about(attack, attack["sigma"]):
+            raise InputError(f"{folder.name}: an attack is on another task, agent or noise than the certified ones")
         attacks.append(attack)
     return Entry(folder, stated, certificate, attacks)
 

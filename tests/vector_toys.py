@@ -200,6 +200,14 @@ class Crowd(Walk):
         return super().moves(actions) + 1e-6 * (self.place - self.place.mean())
 
 
+class Pushed(Walk):
+    """Rows with an even number are pushed, a little, by the row behind them."""
+
+    def moves(self, actions):
+        pushed = np.arange(self.num_envs) % 2 == 0
+        return super().moves(actions) + 1e-6 * pushed * np.roll(self.place, -1)
+
+
 class OneGenerator(Walk):
     """How many rows are restarted decides which numbers the others draw."""
 

@@ -12,18 +12,21 @@ from torch import nn
 
 import surefoot
 from surefoot.agents.policies import Policy
-from surefoot.attacks.learned import ATTACKER_SCHEMA, LearnedAttacker, load_attacker, spend
+from surefoot.api.attack import _read_trials
+from surefoot.attacks import learning
+from surefoot.attacks.learned import ATTACKER_SCHEMA, LearnedAttacker, load_attacker, read_view, spend
 from surefoot.attacks.learning import AttackerTraining, AttackLearner, Recorder, run_recorded, train_attacker
 from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.files import read_npz, write_npz
 from surefoot.noise import Noise
+from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
-from surefoot.runs.attacked import AttackGrid, invisible_loss, matched
+from surefoot.runs.attacked import AttackGrid, Trial, invisible_loss, matched
 from surefoot.runs.strongest import choose_strongest
-from toys import balancer, recurrent, short_pole
+from toys import Spy, balancer, recurrent, short_pole
 
 POLE = short_pole(30)
 SWING = surefoot.make_task("Pendulum-v1", floor=-200, ceiling=0, max_steps=10)
@@ -124,6 +127,51 @@ def test_a_price_makes_the_attacker_save():
     assert float(after) < float(before)
 
 
+def test_what_is_proposed_is_what_was_learned_in_the_units_of_each_feature():
+    """The attacker of a run proposes as the one that was recorded while it learned; one feature has twice the noise."""
+    plan = plan_of(sigma=(0.2, 0.4, 0.0, 0.2))
+    attacker = train_attacker(plan, [0.7], SHORT)
+    spy = Spy(attacker.propose)
+    play(replace(plan, attacker=spy, budget=0.7, n_envs=24, episodes_per_env=1, purpose=(Purpose.ATTACK,)))
+    for shown in spy.views[:3]:
+        view = View(**shown)
+        recorder = Recorder(attacker, torch.ones(4), None)
+        assert torch.equal(attacker.propose(view), recorder.propose(view))
+        assert attacker.propose(view)[:, 1].abs().max() > 0
+
+
+def test_at_the_first_step_it_knows_what_the_agent_will_remember():
+    """A first observation fills the frames; an agent that remembered zeros would do something else."""
+    plan = plan_of()
+    spy = Spy()
+    play(replace(plan, attacker=spy, budget=0.0, purpose=(Purpose.ATTACK,)))
+    view = View(**spy.views[0])
+    policy = view.policy
+    filled = view.observation.unsqueeze(1).expand(-1, policy.spaces.n_stack, -1)
+    n_outputs = policy.spaces.n_outputs
+    assert torch.equal(read_view(view, 30)[:, -n_outputs:], policy.network(filled))
+    assert not torch.equal(policy.network(filled), policy.network(torch.zeros_like(filled)))
+
+
+def test_every_iteration_learns_from_episodes_of_its_own():
+    learner = AttackLearner(plan_of(), [1.0], SHORT.on(plan_of()))
+    budgets = torch.full((24,), 1.0)
+    one, other = (learner.collect(1.0, budgets)["observation"][:24] for _ in range(2))
+    assert not torch.equal(one, other)
+
+
+def test_the_weights_that_hurt_most_are_kept(monkeypatch):
+    """Of three rounds the second has the lowest sum over the budgets."""
+    means = iter([9.0, 9.0, 2.0, 3.0, 4.0, 4.0])
+    rounds = []
+    monkeypatch.setattr(learning, "_selection_mean", lambda *given: rounds.append(given) or next(means))
+    kept = train_attacker(plan_of(), [0.5, 1.0], AttackerTraining(iterations=7, n_envs=24, width=8))
+    assert len(rounds) == 6
+    assert kept.card["selection"] == [2.0, 3.0]
+    chosen = rounds[2][1]
+    assert replace(kept, card={}).sha256 == chosen.sha256
+
+
 def damaged(path, tmp_path, change):
     header, arrays = read_npz(path, "learned attacker", "unit")
     change(header, arrays)
@@ -135,11 +183,19 @@ def damaged(path, tmp_path, change):
     ("change", "message"),
     [
         (lambda header, arrays: header.update(schema=ATTACKER_SCHEMA + 1), "has schema 2, this version reads 1"),
-        (lambda header, arrays: header.update(max_steps=0), "max_steps is not a whole number"),
+        (lambda header, arrays: header.update(max_steps=0), "max_steps is not a whole number from 1 to 1,000,000"),
+        (lambda header, arrays: header.update(max_steps=10**400), "max_steps is not a whole number"),
         (lambda header, arrays: header.pop("card"), "card"),
         (lambda header, arrays: arrays.update(more=np.zeros(2)), "is not a readable learned attacker"),
         (lambda header, arrays: arrays.update(unit=np.ones(3, np.float32)), "its units do not fit its network"),
-        (lambda header, arrays: arrays["center"].fill(np.nan), "center is not finite"),
+        (lambda header, arrays: arrays["center"].fill(np.nan), "center must be finite numbers"),
+        (lambda header, arrays: arrays.update(scale=np.ones(27)), "scale must be finite numbers of single precision"),
+        (lambda header, arrays: arrays["budget_scale"].fill(-1), "budget_scale is not above 0"),
+        # Its square would take all memory: 360 GB.
+        (
+            lambda header, arrays: arrays.update({"layers.0.weight": np.zeros((300_000, 1), np.float32)}),
+            r"Error\(s\) in loading state_dict",
+        ),
         (lambda header, arrays: arrays["layers.0.bias"].fill(0), "its weights are not those of its card"),
         (lambda header, arrays: arrays.pop("center"), "is not a learned attacker"),
     ],
@@ -214,6 +270,29 @@ def test_the_strongest_attack_is_chosen_on_other_episodes_than_it_is_measured_on
     assert again.summary == first.summary
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": "nonsense"}, "'nonsense' is no method that was tried"),
+        ({"method": "strongest"}, "'strongest' is no method that was tried"),
+        ({"mean": "low"}, "expected a number, got 'low'"),
+        ({"lambda_": []}, "expected a number"),
+        ({"budget": 0.3}, "it has no trial of some budgets"),
+        ({"more": 1}, "unexpected keyword argument 'more'"),
+    ],
+)
+def test_a_damaged_list_of_trials_is_refused_in_one_line(tmp_path, change, message):
+    trial = {"budget": 0.5, "method": "random", "lambda_": None, "mean": 3.0}
+    base = plan_of(policy=replace(balancer(5), differentiable=False))
+    grid = AttackGrid(base=base, budgets=(0.5,), method="strongest")
+    path = tmp_path / "trials.json"
+    path.write_text(json.dumps({"schema": 1, "trials": [trial]}))
+    assert _read_trials(path, grid) == (Trial(**trial),)
+    path.write_text(json.dumps({"schema": 1, "trials": [{**trial, **change}]}))
+    with pytest.raises(InputError, match=message):
+        _read_trials(path, grid)
+
+
 def test_a_battery_tries_what_there_is_time_for(monkeypatch):
     """The first method that fits at every budget in any case; with more time, all that fit the agent."""
     monkeypatch.setattr("surefoot.runs.strongest.BATTERY", ("paper", "random", "structured"))
@@ -229,7 +308,8 @@ def test_a_battery_tries_what_there_is_time_for(monkeypatch):
 
 def test_attacked_episodes_and_their_twins_share_start_and_noise():
     """An attack that does nothing changes no episode; with several episodes per environment it would seem to."""
-    grid = AttackGrid(base=plan_of(n_envs=6), budgets=(0.0, 2.0), method="random")
+    grid = AttackGrid(base=plan_of(n_envs=6, episodes_per_env=4), budgets=(0.0, 2.0), method="random")
+    assert grid.twin.block_size == 6
     records = {one: play(grid.plan(*one)) for one in grid.configurations()}
     result = matched(grid, records, play(grid.twin))
     assert result["loss"][0] == result["loss_sem"][0] == [0.0]
@@ -237,6 +317,15 @@ def test_attacked_episodes_and_their_twins_share_start_and_noise():
     assert result["n_changed"][1][0] > 0
     unmatched = play(replace(grid.twin, episodes_per_env=4))
     assert matched(grid, records, unmatched)["n_changed"][0] != [0]
+
+
+def test_a_loss_is_what_the_attack_took():
+    """Positive where the attacked return is lower, episode by episode."""
+    grid = AttackGrid(base=plan_of(), budgets=(0.5,), method="random")
+    attacked, quiet = (surefoot.Episodes.from_returns(r, sigma=0.2, floor=0, ceiling=30) for r in ([1, 9], [5, 9]))
+    result = matched(grid, {(0.5, None): attacked}, quiet)
+    assert (result["loss"], result["n_changed"]) == ([[2.0]], [[1]])
+    assert result["loss_sem"] == [[2.0]]
 
 
 @pytest.mark.parametrize("n", [16, 1_000])

@@ -29,6 +29,8 @@ from surefoot.play.channel import Channel, Ledger
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.proof.query import Query, certify
+from surefoot.proof.stopping import StoppingRule
+from surefoot.runs.attacked import AttackGrid
 from toys import (
     Spy,
     Timed,
@@ -245,6 +247,27 @@ def test_the_attacker_sees_the_past_and_the_clean_action_but_no_present_noise():
     assert dependent(shown, torch.cat(present[:-1]).reshape(-1))
 
 
+def test_the_view_of_a_new_episode_shows_no_noise_of_an_action_of_the_one_before():
+    spy = Spy(lambda view: torch.full_like(view.target, 0.01))
+    attack = {"attacker": spy, "budget": 5.0, "channels": ("actions",), "n_episodes": 8, "n_envs": 4}
+    play(plan_of(game(ACT), Noise.of(0.0, ACT), **attack, episodes_per_env=2))
+    first, second = spy.views
+    assert not first["noise"].any()
+    assert second["step"].tolist() == [0] * 4
+    assert not second["noise"].any()
+    assert not second["last_perturbation"].any()
+
+
+@pytest.mark.parametrize(("noise", "movable"), [(Noise.of(0.0, ACT), False), (Noise.of(OBS, ACT), None)])
+def test_observations_without_noise_are_not_moved_to_excuse_an_agent(noise, movable, monkeypatch):
+    """With noise on actions alone no observation is noisy: an agent may know that a moved one is none of its own."""
+    given = []
+    real = loop.RowChecks
+    monkeypatch.setattr(loop, "RowChecks", lambda policy, noisy: given.append(noisy) or real(policy, noisy))
+    play(plan_of(game(ACT), noise, n_episodes=4))
+    assert [None if noisy is None else bool(noisy.any()) for noisy in given] == [movable]
+
+
 def test_the_budget_left_is_in_the_units_of_what_is_perturbed():
     spy = Spy(lambda view: view.budget_left[:, None] / (math.sqrt(2) if view.chosen is None else 1))
     attack = {"attacker": spy, "budget": 2.0, "channels": BOTH, "n_episodes": 4, "n_envs": 4}
@@ -252,6 +275,25 @@ def test_the_budget_left_is_in_the_units_of_what_is_perturbed():
     first, second = (float(view["budget_left"][0]) for view in spy.views)
     assert first == pytest.approx(2.0 * OBS)
     assert second == pytest.approx(math.sqrt(2.0) * ACT, rel=1e-6)
+
+
+def test_a_budget_for_both_counts_each_feature_in_its_own_sigma():
+    """All of the budget on the second feature, which has twice the noise, moves it by the budget times its sigma."""
+    task = limited(toy_task(fixed(2), pay_below(1.0), clean=(0.1, 0.2), ceiling=2.0, choices=None, n_envs=4))
+    spy = Spy(lambda view: torch.tensor([[0.0, 100.0]] * 4) if view.chosen is None else torch.zeros(4, 1))
+    attack = {"attacker": spy, "budget": 1.5, "channels": BOTH, "n_episodes": 4}
+    policy = surefoot.as_policy(lambda seen: seen[:, :1], task.spaces, batched=True)
+    played = play(Plan(task=task, policy=policy, noise=Noise.of((OBS, 2 * OBS), ACT), **attack))
+    assert played.budget_used == pytest.approx(1.5, rel=1e-6)
+    # The view of the second step shows what was let through in the first.
+    assert spy.views[2]["last_perturbation"].tolist() == [[0.0, pytest.approx(1.5 * 2 * OBS, rel=1e-6)]] * 4
+
+
+def test_actions_of_an_undefended_agent_are_attacked_too():
+    """Without any noise: what it commands, 0.25, is moved by all of the budget, and then it is left alone."""
+    attack = {"attacker": Spy(lambda view: view.budget_left[:, None]), "budget": 0.5, "channels": ("actions",)}
+    executed = executed_actions(Noise.of(0.0), limit=100.0, steps=3, **attack)
+    assert executed == pytest.approx(np.array([[0.75], [0.25], [0.25]]).repeat(50, axis=1), abs=1e-6)
 
 
 # --- certificates ---------------------------------------------------------------------------------------------------
@@ -324,6 +366,24 @@ def test_mixed_certificates_miss_no_more_often_than_promised():
 
 def test_planted_a_larger_sigma_on_actions_than_was_run_is_caught():
     assert misses(4 * ACT)
+
+
+@pytest.mark.parametrize(("sigma", "unit"), [(0.0, ACT), (OBS, 1.0)])
+def test_a_sequential_run_divides_budgets_as_its_certificate_does(sigma, unit, monkeypatch, tmp_path):
+    """By the noise on actions, or by 1 where both have noise: by the noise on observations it would stop at chance."""
+
+    class Asked(Exception):
+        pass
+
+    def monitor(goal, **given):
+        raise Asked(given["sigma"])
+
+    monkeypatch.setattr("surefoot.runs.certified.Monitor", monitor)
+    stop = StoppingRule(budget=0.1, tolerance=0.5)
+    noise = {"sigma": sigma, "action_sigma": ACT}
+    with pytest.raises(Asked) as asked:
+        surefoot.certify_run("mountain-car", "mountain-car-s0.2", **noise, stop=stop, out=tmp_path / "run")
+    assert asked.value.args == (unit,)
 
 
 def test_a_certificate_says_what_may_be_attacked_and_where_the_noise_belongs():
@@ -419,6 +479,21 @@ def test_differences_of_the_mean_return_find_the_harmful_direction():
     assert opposite_push(2) == Push((0.0, 0.0), (-1.0, -1.0))
 
 
+def test_the_push_is_looked_for_with_the_largest_budget_in_units_of_actions(monkeypatch):
+    """A budget of both channels counts standard deviations: of an action it buys so many of its own."""
+    asked = []
+
+    def find(plan, reach):
+        asked.append((plan.budget, reach))
+        return opposite_push(1)
+
+    monkeypatch.setattr("surefoot.runs.attacked.find_push", find)
+    for noise, channels, reach in ((Noise.of(OBS, ACT), BOTH, 2.0 * ACT), (Noise.of(0.0, ACT), ("actions",), 2.0)):
+        base = replace(acted(("actions",), "random"), attacker=None, noise=noise, channels=channels)
+        AttackGrid(base=base, budgets=(0.5, 2.0, 1.0), method="adaptive").with_push()
+        assert asked.pop() == (2.0, pytest.approx(reach))
+
+
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
@@ -480,6 +555,8 @@ def test_the_deployed_noise_is_the_certified_one_and_comes_from_the_operating_sy
     near_the_limit = np.array([env.action(np.full(1, 1.9))[0] for _ in range(500)])
     assert near_the_limit.max() == 2.0
     assert 0.2 < (near_the_limit == 2.0).mean() < 0.45  # P(Z > 0.5) = 0.31
+    # A command far beyond the limit stays beyond it: clipped before the noise, half of them would not.
+    assert [float(env.action(np.full(1, 5.0))[0]) for _ in range(50)] == [2.0] * 50
     other = surefoot.ActuatorNoise(gymnasium.make("Pendulum-v1"), sigma=0.2)
     env.unwrapped.np_random = other.unwrapped.np_random = np.random.default_rng(0)
     assert env.action(zero) != other.action(zero)

@@ -238,20 +238,56 @@ def test_arrays_that_nobody_can_write_are_not_copied():
         assert vector.as_tensor(writable).data_ptr() != array.ctypes.data
 
 
-def test_actions_of_a_simulator_are_its_own():
+class Clipping(vector_toys.Walk):
+    """Writes over the actions that it is given."""
+
+    def step(self, actions):
+        shown = super().step(actions)
+        actions[:] = 0
+        return shown
+
+
+class Forces(Clipping):
+    """The same with continuous actions, which reach it as the agent chose them."""
+
+    def __init__(self, num_envs=1):
+        super().__init__(num_envs)
+        self.single_action_space = gymnasium.spaces.Box(-2, 2, (1,), np.float32)
+        self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, num_envs)
+
+    def moves(self, actions):
+        return super().moves(actions[:, 0] + 6)
+
+
+@pytest.mark.parametrize(("kind", "action"), [(Clipping, torch.full((4,), 2)), (Forces, torch.full((4, 1), 0.5))])
+def test_actions_of_a_simulator_are_its_own(kind, action):
     """A simulator that clips them in place changes nothing of what the agent remembers."""
-
-    class Clipping(vector_toys.Walk):
-        def step(self, actions):
-            shown = super().step(actions)
-            actions[:] = 0
-            return shown
-
-    batch = Vector(Simulators(Clipping), 4, np.random.SeedSequence(0), CPU, max_steps=9)
+    batch = Vector(Simulators(kind), 4, np.random.SeedSequence(0), CPU, max_steps=9)
     batch.reset()
-    chosen = torch.full((4,), 2)
+    chosen = action.clone()
     batch.step(chosen)
-    assert chosen.tolist() == [2] * 4
+    assert torch.equal(chosen, action)
+
+
+class Global(vector_toys.Walk):
+    """Draws its noise from numpy's global stream."""
+
+    def noise(self):
+        return np.random.normal(0, 0.1, self.num_envs)
+
+
+def test_blocks_that_draw_from_a_global_stream_share_nothing_and_leave_ours_alone():
+    ours = np.random.get_state()[1].tolist()
+    drawn = []
+    for block in (0, 1, 0):
+        batch = Vector(Simulators(Global), 4, block_seeds(7, (), block)[0], CPU, max_steps=9)
+        batch.reset()
+        # The middle action moves a row by its noise alone.
+        drawn.append(batch.step(torch.full((4,), 1))[1].tolist())
+        batch.close()
+    assert drawn[0] == drawn[2]
+    assert not set(drawn[0]) & set(drawn[1])
+    assert np.random.get_state()[1].tolist() == ours
 
 
 # --- seeds -----------------------------------------------------------------------------------------------------------
@@ -285,6 +321,7 @@ def test_purposes_and_seeds_have_other_simulators():
         (vector_toys.Twins, "the rows of vector_toys:Twins share random numbers"),
         (vector_toys.SharedWind, "the rows of vector_toys:SharedWind share random numbers"),
         (vector_toys.Crowd, "rows of vector_toys:Crowd depend on what their neighbors do"),
+        (vector_toys.Pushed, "rows of vector_toys:Pushed depend on what their neighbors do"),
         (vector_toys.OneGenerator, "rows of vector_toys:OneGenerator depend on .* when these end"),
         (vector_toys.DeafToMask, "rows of vector_toys:DeafToMask depend on .* when these end"),
         (vector_toys.Unrepeatable, "two copies of vector_toys:Unrepeatable with the same seed run different episodes"),

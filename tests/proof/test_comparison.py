@@ -167,6 +167,19 @@ def test_changed_episodes_are_named():
     assert compared(a, b, seed=6).changes is None
 
 
+def attacked_sides(question, law):
+    a = record([1.0, 0.5], law, attacker={"name": "random"}, budget=0.1)
+    return Comparer(question, a, record([1.0, 0.5], law)).answer(a, record([1.0, 0.5], law))
+
+
+def test_a_gate_is_refuted_by_what_is_certainly_too_little():
+    no_worse = Gate(5.0)
+    assert [no_worse.is_refuted(at_most) for at_most in (0.0, -5.0, -5.1)] == [False, False, True]
+    assert [no_worse.is_met(at_least) for at_least in (0.0, -5.0, -5.1)] == [True, True, False]
+    better = Gate(None)
+    assert [better.is_refuted(at_most) for at_most in (0.1, 0.0)] == [False, True]
+
+
 def test_what_cannot_be_asked_is_rejected():
     law = LAWS[0]
     for wrong, said in (
@@ -180,6 +193,7 @@ def test_what_cannot_be_asked_is_rejected():
             "belong together",
         ),
         (lambda: compared([1.0], [1.0], law, n_planned=2), "1 of 2 planned"),
+        (lambda: attacked_sides(Question(budgets=(0.1,)), law), "A's episodes were attacked"),
     ):
         with pytest.raises(InputError, match=said):
             wrong()

@@ -12,6 +12,7 @@ from laws import DEPENDENCES, LAWS_OF_PAIRS, QUANTILES, draw_pairs, too_many
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.proof.difference import Pairs, difference_interval, pair_up
+from surefoot.proof.planning.strategies import worst_means
 
 ALPHA, N, RUNS = 0.2, 30, 10  # of each cell; bench/compare.py --coverage has 120 of each
 
@@ -43,6 +44,17 @@ def test_the_difference_is_missed_no_more_often_than_promised(dependence):
 @pytest.mark.parametrize("dependence", DEPENDENCES)
 def test_without_knowing_how_episodes_belong_together_any_dependence_is_covered(dependence):
     assert not too_many(misses(("uniform", "bowl"), dependence, ends("unknown")), RUNS, ALPHA)
+
+
+def test_without_pairs_each_of_four_bounds_has_a_quarter_of_alpha():
+    """Two ends, each the difference of two bounds: at half of alpha each, the interval would be wrong twice as often."""
+    rng = np.random.default_rng(2)
+    x, y = draw_pairs(("high", "uniform"), "same randomness", rng, 50)
+    found = difference_interval(Pairs("unknown", x, y, 0.0, 1.0), 0.2)
+    quarter = 0.05
+    low_x, low_y = (worst_means(one, [0.0], quarter, 0.0, 1.0).at(0.0) for one in (x, y))
+    high_x, high_y = (-worst_means(-one, [0.0], quarter, -1.0, 0.0).at(0.0) for one in (x, y))
+    assert (found.low, found.high) == pytest.approx((low_x - high_y, high_x - low_y), abs=1e-8)
 
 
 def one_sided_error(x, y):
@@ -147,6 +159,13 @@ def test_independent_runs_of_different_lengths_are_used_whole():
     assert pairs.a.tolist() == pytest.approx([0.5, 0.3])
 
 
+@pytest.mark.parametrize(("n_b", "only_wins"), [(4, True), (3, True), (2, False)])
+def test_a_mean_of_two_episodes_is_neither_won_nor_lost(n_b, only_wins):
+    a = record([1.0, 0.0, 1.0, 1.0], **RUN, binary=True)
+    b = record([0.0, 1.0, 0.0, 0.0][:n_b], **{**RUN, "seed": 9}, binary=True)
+    assert pair_up(a, b).only_wins == only_wins
+
+
 def test_what_cannot_be_compared_is_refused():
     fine = record([0.1, 0.2], **RUN)
     for other, said in (
@@ -160,5 +179,8 @@ def test_what_cannot_be_compared_is_refused():
         pair_up(open_end, open_end)
     with pytest.raises(InputError, match="no seed in common"):
         pair_up(record([0.1], episode_seeds=[1]), record([0.1], episode_seeds=[2]))
+    for seeds in ([1, 2], [1, 2, 3, 4], [1, 2, 2]):
+        with pytest.raises(InputError, match="one seed for each episode, and none twice"):
+            pair_up(record([0.1, 0.2, 0.3], episode_seeds=[1, 2, 3]), record([0.1] * 3, episode_seeds=seeds))
     with pytest.raises(InputError, match="won or lost"):
         pair_up(record([0.5], binary=True), record([1.0], binary=True))

@@ -51,6 +51,14 @@ def test_planted_errors_are_noticed_by_that_test(planted, monkeypatch):
     assert worst_error(all_bounds(alpha)) > ALPHA
 
 
+def test_the_set_is_closed_whatever_ranks_the_outcomes(monkeypatch):
+    """With a rank that jumps up and down with the wins of B, fewer wins of B never need more wins of A."""
+    monkeypatch.setattr(paired_wins, "_rank", lambda n, a, b, alpha: a - b + 3 * np.sin(5 * b))
+    fewest = paired_wins._fewest_wins(20, 9, 4, ALPHA)
+    assert np.all(np.diff(fewest) >= 0)
+    assert fewest[4] <= 9
+
+
 def refuted_at_one_point(difference, n, fewest, alpha):
     """The nuisance taken as known: the smallest b that is possible."""
     b = np.array([max(0.0, -difference)])

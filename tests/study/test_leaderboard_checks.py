@@ -93,6 +93,31 @@ def test_an_attack_contradicts_from_five_standard_errors_on(monkeypatch, entry, 
     assert (refusals(read_entry(entry)) == []) == accepted
 
 
+def test_an_attack_on_other_noise_or_another_task_is_refused(entry):
+    path = entry / "attack-structured.json"
+    honest = read_json(path)
+    for change in ({"sigma": 5.0}, {"task": "cartpole-1"}, {"agent_sha256": "0" * 64}, {"action_sigma": 0.5}):
+        path.write_text(json.dumps({**honest, **change}))
+        with pytest.raises(InputError, match="an attack is on another task, agent or noise than the certified ones"):
+            read_entry(entry)
+    path.write_text(json.dumps(honest))
+    assert read_entry(entry).attacks[0]["sigma"] == honest["sigma"]
+
+
+@pytest.mark.parametrize("agent", ["../cartpole-1-s0.2/agent.zip", "/tmp/agent.onnx", ""])
+def test_the_agent_of_an_entry_is_a_file_in_its_directory(entry, agent):
+    (entry / "entry.json").write_text(json.dumps({**read_json(entry / "entry.json"), "agent": agent}))
+    with pytest.raises(InputError, match="agent must be the name of a file in the directory"):
+        read_entry(entry)
+
+
+def test_a_comparison_in_an_entry_does_not_stand_in_for_its_certificate(entry):
+    """Verification would have been about the honest comparison, and the forged certificate listed."""
+    write_json(entry / "comparison.json", {"schema": 1})
+    with pytest.raises(InputError, match="has comparison.json and certificate.json"):
+        refusals(read_entry(entry))
+
+
 @pytest.mark.parametrize("n_reasons", [0, 1, 2])
 def test_one_reason_is_enough_to_stop_the_page_and_so_are_two(n_reasons, monkeypatch, capsys):
     monkeypatch.setattr(records, "read_entries", lambda: [read_entry(ENTRIES / QUICK)])

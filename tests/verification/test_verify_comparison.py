@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from memorizing import sabotage, write_onnx
 
 import surefoot
 from surefoot.episodes import Episodes
+from surefoot.files import read_npz
 from surefoot.noise import Noise
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
@@ -156,6 +158,72 @@ def test_a_forged_comparison_is_refused_by_name(what, named, tmp_path):
     change(content)
     path.write_text(json.dumps(content))
     assert words in " ".join(failed(folder).values())
+
+
+def rewrite(folder, returns, **metadata):
+    """Write other returns and facts of both agents, and let the comparison name their hashes."""
+    path = folder / "comparison.json"
+    content = json.loads(path.read_text())
+    for side, values in zip("AB", returns, strict=True):
+        forged = record(values, **metadata)
+        forged.save(folder / side / "episodes.npz")
+        content["sides"][side]["record_sha256"] = forged.sha256
+    path.write_text(json.dumps(content))
+
+
+def test_a_millionth_is_no_win(tmp_path):
+    """Planted: fractions that are said to be wins and losses, so that A's lead of a millionth wins every episode."""
+    folder = tmp_path / "run"
+    surefoot.compare(record(np.ones(60), binary=True), record(np.zeros(60), binary=True), out=folder)
+    assert failed(folder) == {}
+    assert json.loads((folder / "comparison.json").read_text())["low"] > 0.85
+    rewrite(folder, (np.full(60, 0.5 + 1e-6), np.full(60, 0.5)), binary=True)
+    assert "wins and losses allow only the returns floor and ceiling" in failed(folder)["bounds"]
+
+
+def test_a_sigma_that_is_not_the_least_of_the_features_is_noticed(tmp_path):
+    """A's bounds under attack are measured in it; Surefoot itself reads no such file."""
+    folder = tmp_path / "run"
+    surefoot.compare(*made_of("pairs"), budgets=(0.1,), out=folder)
+    for side in "AB":
+        path = folder / side / "episodes.npz"
+        setup, arrays = read_npz(path, "record")
+        header = json.dumps({**setup, "sigma_per_feature": [0.01, 0.2]}).encode()
+        np.savez(path, header=np.frombuffer(header, dtype=np.uint8), **arrays)
+    assert "sigma 0.2 is not the smallest sigma" in failed(folder)["A: certificate and episode data"]
+
+
+def test_a_certificate_next_to_a_comparison_is_not_verified_with_it(named, tmp_path):
+    """A forged certificate was called verified where an honest comparison was put next to it."""
+    folder = tmp_path / "run"
+    shutil.copytree(named, folder)
+    surefoot.certify(record(np.ones(60)), [0.0]).save(folder)
+    with pytest.raises(surefoot.InputError, match="has comparison.json and certificate.json; move one of them"):
+        surefoot.verify(folder)
+
+
+def test_more_budgets_than_can_be_asked_for_are_not_computed(named, tmp_path):
+    """20,000 of them took more than six minutes."""
+    folder = tmp_path / "run"
+    shutil.copytree(named, folder)
+    path = folder / "comparison.json"
+    content = json.loads(path.read_text())
+    budgets = np.linspace(0.1, 0.2, 20_000).tolist()
+    content |= {"budgets": budgets, "attacked": [{**content["attacked"][0], "budget": one} for one in budgets]}
+    path.write_text(json.dumps(content))
+    assert "20000 budgets, expected at most 1000" in failed(folder)["bounds"]
+
+
+def test_seeds_of_many_episodes_are_looked_up_once(tmp_path):
+    """20,000 seeds took 14 s, each of them compared with all others."""
+    seeds = list(range(20_000))
+    random = np.random.default_rng(0)
+    a = record(random.random(20_000), episode_seeds=seeds)
+    b = record(random.random(20_000), episode_seeds=seeds[::-1])
+    surefoot.compare(a, b, out=tmp_path / "run")
+    began = time.process_time()
+    assert failed(tmp_path / "run") == {}
+    assert time.process_time() - began < 5
 
 
 def test_an_attack_on_another_agent_than_b_is_noticed(tmp_path):

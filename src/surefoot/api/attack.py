@@ -17,10 +17,10 @@ from surefoot.api.certify import check_shareable
 from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
 from surefoot.attacks.learned import LearnedAttacker, can_be_learned, load_attacker
 from surefoot.attacks.learning import AttackerTraining, LearningProgress, train_attacker
-from surefoot.attacks.registry import default_method, named_attack
+from surefoot.attacks.registry import METHODS, default_method, named_attack
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import read_json, untrusted, write_json
+from surefoot.files import number, read_json, untrusted, write_json
 from surefoot.play.channel import Attacker
 from surefoot.play.plan import attacked_channels
 from surefoot.play.rollout import play
@@ -320,10 +320,19 @@ def _with_attacker(
 
 def _read_trials(path: Path, grid: AttackGrid) -> tuple[Trial, ...]:
     with untrusted(path, "list of trials"):
-        trials = tuple(Trial(**one) for one in read_json(path)["trials"])
+        trials = tuple(_checked_trial(**one) for one in read_json(path)["trials"])
         if not {trial.budget for trial in trials} >= set(grid.budgets):
             raise ValueError("it has no trial of some budgets; choose another out=")
     return trials
+
+
+def _checked_trial(*, budget: Any, method: Any, lambda_: Any, mean: Any) -> Trial:
+    """Return a trial that a file lists, or raise what is wrong with it."""
+    if method not in METHODS or METHODS[method].is_battery:
+        raise ValueError(f"{method!r:.60} is no method that was tried")
+    if lambda_ is not None:
+        lambda_ = number(lambda_)
+    return Trial(budget=number(budget), method=method, lambda_=lambda_, mean=number(mean))
 
 
 def attack_into(

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy
+from surefoot.episodes import MOST_STEPS
 from surefoot.errors import InputError
-from surefoot.files import is_count, number, read_npz, untrusted, write_npz
+from surefoot.files import is_count, read_npz, untrusted, write_npz
 from surefoot.play.channel import View
 from surefoot.play.task import Task
 
@@ -186,8 +187,8 @@ def load_attacker(path: str | Path) -> LearnedAttacker:
     if header["schema"] != ATTACKER_SCHEMA:
         raise InputError(f"{path} has schema {header['schema']!r:.20}, this version reads {ATTACKER_SCHEMA}")
     with untrusted(path, "learned attacker"):
-        if not is_count(header["max_steps"]):
-            raise TypeError("max_steps is not a whole number of at least 1")
+        if not (is_count(header["max_steps"]) and header["max_steps"] <= MOST_STEPS):
+            raise TypeError(f"max_steps is not a whole number from 1 to {MOST_STEPS:,}")
         unit = arrays.pop("unit")
         network = _network_of(arrays)
         attacker = LearnedAttacker(network, torch.from_numpy(unit).float(), header["max_steps"], dict(header["card"]))
@@ -200,13 +201,16 @@ def load_attacker(path: str | Path) -> LearnedAttacker:
 
 def _network_of(arrays: dict[str, NDArray[Any]]) -> BudgetNetwork:
     for name, array in arrays.items():
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} is not finite")
-    number(float(arrays["budget_scale"]))
+        if array.dtype != np.float32 or not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite numbers of single precision")
+    if not float(arrays["budget_scale"]) > 0:
+        raise ValueError("budget_scale is not above 0")
     width = arrays["layers.0.weight"].shape[0]
     n_outputs = arrays["layers.2.weight"].shape[0]
-    network = BudgetNetwork(arrays["center"].size, n_outputs, width)
+    # Without memory of its own: one large array in the file would ask for its square.
+    with torch.device("meta"):
+        network = BudgetNetwork(arrays["center"].size, n_outputs, width)
     state = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     # Strict: a name too many or too few, or another shape, is an error.
-    network.load_state_dict(state)
+    network.load_state_dict(state, assign=True)
     return network.requires_grad_(False)

@@ -395,20 +395,25 @@ def _from_json(content: Mapping[str, Any]) -> Comparison:
     gate = content["gate"]
     if gate is not None:
         gate = Gate(None if gate["margin"] is None else number(gate["margin"]))
+    question = Question(
+        confidence=number(content["confidence"]), budgets=tuple(map(number, content["budgets"])), gate=gate
+    )
+    if [row["budget"] for row in content["attacked"]] != list(question.budgets):
+        raise ValueError("the rows under attack are not those of the budgets")
     attacked = []
     for row in content["attacked"]:
         attacked.append(AttackedRow(number(row["budget"]), number(row["lower"]), number(row["upper"])))
     changes = content["changes"]
     if changes is not None:
+        if len(changes["largest"]) > LISTED:
+            raise ValueError(f"{len(changes['largest'])} changed episodes are listed, expected at most {LISTED}")
         largest = tuple((int(name), number(a), number(b)) for name, a, b in changes["largest"])
         changes = Changes(int(changes["higher"]), int(changes["lower"]), int(changes["equal"]), largest)
     if content["pairing"] not in PAIRED_BY:
         raise ValueError(f"pairing {content['pairing']!r:.40}")
     a, b = content["names"]
     return Comparison(
-        question=Question(
-            confidence=number(content["confidence"]), budgets=tuple(map(number, content["budgets"])), gate=gate
-        ),
+        question=question,
         names=(str(a), str(b)),
         interval=Interval(number(content["low"]), number(content["high"])),
         pairing=content["pairing"],

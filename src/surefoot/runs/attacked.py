@@ -283,7 +283,7 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         "method": grid.method,
         # An undefended agent has no noise to average over.
         "noise_samples": grid.noise_samples if setup["sigma"] > 0 else None,
-        **{key: setup[key] for key in ("action_sigma", "sigma_per_feature") if key in setup},
+        **{key: setup[key] for key in ("action_sigma", "sigma_per_feature", "stochastic") if key in setup},
         **({"channels": list(grid.base.channels)} if "actions" in grid.base.channels else {}),
         "seed": grid.base.seed,
         "n_episodes": grid.base.n_episodes,

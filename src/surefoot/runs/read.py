@@ -29,7 +29,7 @@ from surefoot.report.taped_frames import MOST_TAPED
 from surefoot.runs.folder import configuration_name
 
 ATTACK_SCHEMA = 1
-_IDENTITY = ("task", "agent", "agent_sha256", "seed", "sigma_per_feature", "action_sigma")
+_IDENTITY = ("task", "agent", "agent_sha256", "seed", "sigma_per_feature", "action_sigma", "stochastic")
 
 
 def read_run(folder: Path) -> FinishedRun:

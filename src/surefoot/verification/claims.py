@@ -136,17 +136,24 @@ def _check_facts(raw: Raw) -> list[str]:
     planned = setup.get("n_planned", n)
     if not same(planned, n) and not _may_have_stopped(raw):
         wrong.append(f"{planned!r} episodes were planned, the episode data have {n} returns")
-    features = setup.get("sigma_per_feature")
-    if features is not None and not _is_smallest_sigma(setup.get("sigma"), features):
-        wrong.append(f"sigma {setup.get('sigma')!r} is not the smallest sigma of the features {features!r}")
-    on_actions = setup.get("action_sigma")
-    if on_actions is not None and not (is_number(on_actions) and on_actions > 0):
-        wrong.append(f"action_sigma is {on_actions!r:.60}, expected a number > 0 or none")
+    wrong += check_noise(setup)
     channel = _channel_of(setup)
     if certificate.get("channel") != channel:
         wrong.append(f"the channel is {certificate.get('channel')!r:.60}, by the noise it is {channel!r}")
     if setup.get("attacker") is not None or "budget_used" in raw.arrays:
         wrong.append("the episodes were attacked")
+    return wrong
+
+
+def check_noise(setup: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the noise of a setup, in which budgets are measured."""
+    wrong = []
+    features = setup.get("sigma_per_feature")
+    if features is not None and not _is_smallest_sigma(setup.get("sigma"), features):
+        wrong.append(f"sigma {setup.get('sigma')!r} is not the smallest sigma of the features {features!r:.200}")
+    on_actions = setup.get("action_sigma")
+    if on_actions is not None and not (is_number(on_actions) and on_actions > 0):
+        wrong.append(f"action_sigma is {on_actions!r:.60}, expected a number > 0 or none")
     return wrong
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.episodes import MOST_ASKED
 from surefoot.errors import InputError
 from surefoot.files import read_json
-from surefoot.verification.claims import check_record
+from surefoot.verification.claims import check_noise, check_record
 from surefoot.verification.limits import check_limits
 from surefoot.verification.plan_again import planner_version, recompute_means
 from surefoot.verification.recompute.bands import CannotRecomputeError
@@ -158,7 +159,7 @@ def _check_facts(stated: dict[str, Any], raw: Raw) -> list[str]:
     expected = {key: raw.setup.get(key) for key in keys}
     # What the user stated is checked with the limits.
     claimed = {key: value for key, value in stated.items() if key != "stated_by_user"}
-    return differences(claimed, {**expected, "record_sha256": raw.sha256()})
+    return differences(claimed, {**expected, "record_sha256": raw.sha256()}) + check_noise(raw.setup)
 
 
 def _check_content(content: dict[str, Any], sides: dict[str, Raw]) -> list[str]:
@@ -205,6 +206,8 @@ def _check_question(content: dict[str, Any]) -> list[str]:
     budgets = content["budgets"]
     if not isinstance(budgets, list) or not all(map(is_number, budgets)) or not np.all(np.diff([0.0, *budgets]) > 0):
         wrong.append("budgets must be numbers above 0 in ascending order")
+    elif len(budgets) > MOST_ASKED:
+        wrong.append(f"there are {len(budgets)} budgets, expected at most {MOST_ASKED}")
     gate = content["gate"]
     if gate is not None:
         margin = gate["margin"]
@@ -246,16 +249,27 @@ def _align(a: Raw, b: Raw, pairing: str) -> tuple[Floats, Floats, list[int]]:
     for raw, seeds in ((a, seeds_a), (b, seeds_b)):
         if len(seeds) != raw.returns.size or len(set(seeds)) != len(seeds):
             raise CannotRecomputeError("there must be one seed for each episode, and none twice")
-    names = [seed for seed in seeds_a if seed in set(seeds_b)]
-    rows_a = [seeds_a.index(name) for name in names]
-    rows_b = [seeds_b.index(name) for name in names]
+    row_of = {seed: row for row, seed in enumerate(seeds_b)}
+    rows_a = [row for row, seed in enumerate(seeds_a) if seed in row_of]
+    names = [seeds_a[row] for row in rows_a]
+    rows_b = [row_of[name] for name in names]
     return a.returns[rows_a], b.returns[rows_b], names
 
 
 def _only_wins(a: Raw, b: Raw) -> bool:
+    """Return whether bounds are those of wins and losses.
+
+    Raises:
+        CannotRecomputeError: If the records say so, and have other returns: a step of one millionth would be a win.
+    """
     larger = max(a.returns.size, b.returns.size) >= 2 * min(a.returns.size, b.returns.size)
     grouped = _find_pairing(a.setup, b.setup) == "independent" and larger
-    return a.setup.get("binary") is True and b.setup.get("binary") is True and not grouped
+    if a.setup.get("binary") is not True or b.setup.get("binary") is not True:
+        return False
+    for raw in (a, b):
+        if not np.isin(raw.returns, (raw.setup["floor"], raw.setup["ceiling"])).all():
+            raise CannotRecomputeError("wins and losses allow only the returns floor and ceiling")
+    return not grouped
 
 
 def _check_interval(

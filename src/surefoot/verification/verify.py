@@ -11,7 +11,7 @@ from surefoot.errors import InputError
 from surefoot.verification.claims import check_claims, check_record
 from surefoot.verification.comparison import check_comparison, rerun_sides
 from surefoot.verification.limits import check_limits
-from surefoot.verification.recompute.run_files import COMPARED, DamagedError, Raw, read_run
+from surefoot.verification.recompute.run_files import CERTIFICATES, COMPARED, DamagedError, Raw, read_run
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, SKIPPED, Verdict
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def verify(
     if fresh is not None and not 0 <= fresh <= MOST_EPISODES:
         raise InputError(f"fresh must be from 0 to {MOST_EPISODES}, got {fresh}")
     verdict = Verdict(run=str(folder), not_checked=list(NEVER_CHECKED))
-    is_comparison = (Path(folder) / COMPARED).is_file()
+    is_comparison = _is_comparison(Path(folder))
     sides = {}
     certified = []
     try:
@@ -145,6 +145,16 @@ def verify(
     else:
         rerun_episodes(certified, verdict, blocks, fresh, seed, options)
     return verdict
+
+
+def _is_comparison(folder: Path) -> bool:
+    """Return whether a directory has a comparison, and no certificate next to it that nobody would check."""
+    if not (folder / COMPARED).is_file():
+        return False
+    others = [name for name in CERTIFICATES if (folder / name).exists()]
+    if others:
+        raise InputError(f"{folder} has {COMPARED} and {' and '.join(others)}; move one of them to a directory of its own")
+    return True
 
 
 def _check_alone(certified: list[Raw], verdict: Verdict) -> None:

@@ -32,6 +32,18 @@ def the_law_itself(values, weights):
     return Band(points=np.array(values), survival_lower=reach, cdf_lower=stay, alpha=0.5, joint=False)
 
 
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_cells_that_become_one_are_the_lower_one(n):
+    """Planted by hand: one certain return in each of many places of a lattice too fine to be kept."""
+    for place in (*range(1_990, 2_010), 4_094, 4_095, 4_096):
+        masses = np.zeros(place + 1)
+        masses[place] = 1.0
+        total, halved = sums._convolved(masses, n)
+        assert total[-1] == 1.0
+        assert (total.size - 1) * 2**halved <= n * place
+        assert total.size * 2 ** (halved + 1) > n * place
+
+
 def exact(values, weights, n, c):
     """Return the worst-case mean per episode of the sum of n, over all outcomes."""
     law = {0.0: 1.0}
