@@ -69,7 +69,8 @@ def read_entry(folder: Path) -> Entry:
             f"{folder.name}: {NAME} needs {', '.join((*STATED, 'agent'))}; lacking: {lacking or ['agent']}"
         )
     if stated["agent"] is not None and Path(str(stated["agent"])).name != stated["agent"]:
-        raise InputError(f"{folder.name}: agent must be the name of a file in the directory, got {stated['agent']!r:.60}")
+        got = f"{stated['agent']!r:.60}"
+        raise InputError(f"{folder.name}: agent must be the name of a file in the directory, got {got}")
     wrong = list(_unlike_the_others(certificate))
     if wrong:
         raise InputError(f"{folder.name}: {'; '.join(wrong)}")

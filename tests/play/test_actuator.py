@@ -372,16 +372,16 @@ def test_planted_a_larger_sigma_on_actions_than_was_run_is_caught():
 def test_a_sequential_run_divides_budgets_as_its_certificate_does(sigma, unit, monkeypatch, tmp_path):
     """By the noise on actions, or by 1 where both have noise: by the noise on observations it would stop at chance."""
 
-    class Asked(Exception):
+    class AskedError(Exception):
         pass
 
     def monitor(goal, **given):
-        raise Asked(given["sigma"])
+        raise AskedError(given["sigma"])
 
     monkeypatch.setattr("surefoot.runs.certified.Monitor", monitor)
     stop = StoppingRule(budget=0.1, tolerance=0.5)
     noise = {"sigma": sigma, "action_sigma": ACT}
-    with pytest.raises(Asked) as asked:
+    with pytest.raises(AskedError) as asked:
         surefoot.certify_run("mountain-car", "mountain-car-s0.2", **noise, stop=stop, out=tmp_path / "run")
     assert asked.value.args == (unit,)
 
@@ -488,8 +488,8 @@ def test_the_push_is_looked_for_with_the_largest_budget_in_units_of_actions(monk
         return opposite_push(1)
 
     monkeypatch.setattr("surefoot.runs.attacked.find_push", find)
-    for noise, channels, reach in ((Noise.of(OBS, ACT), BOTH, 2.0 * ACT), (Noise.of(0.0, ACT), ("actions",), 2.0)):
-        base = replace(acted(("actions",), "random"), attacker=None, noise=noise, channels=channels)
+    for noise, where, reach in ((Noise.of(OBS, ACT), BOTH, 2.0 * ACT), (Noise.of(0.0, ACT), ("actions",), 2.0)):
+        base = replace(acted(("actions",), "random"), attacker=None, noise=noise, channels=where)
         AttackGrid(base=base, budgets=(0.5, 2.0, 1.0), method="adaptive").with_push()
         assert asked.pop() == (2.0, pytest.approx(reach))
 

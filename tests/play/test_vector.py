@@ -273,11 +273,11 @@ class Global(vector_toys.Walk):
     """Draws its noise from numpy's global stream."""
 
     def noise(self):
-        return np.random.normal(0, 0.1, self.num_envs)
+        return np.random.normal(0, 0.1, self.num_envs)  # noqa: NPY002
 
 
 def test_blocks_that_draw_from_a_global_stream_share_nothing_and_leave_ours_alone():
-    ours = np.random.get_state()[1].tolist()
+    ours = np.random.get_state()[1].tolist()  # noqa: NPY002
     drawn = []
     for block in (0, 1, 0):
         batch = Vector(Simulators(Global), 4, block_seeds(7, (), block)[0], CPU, max_steps=9)
@@ -287,7 +287,7 @@ def test_blocks_that_draw_from_a_global_stream_share_nothing_and_leave_ours_alon
         batch.close()
     assert drawn[0] == drawn[2]
     assert not set(drawn[0]) & set(drawn[1])
-    assert np.random.get_state()[1].tolist() == ours
+    assert np.random.get_state()[1].tolist() == ours  # noqa: NPY002
 
 
 # --- seeds -----------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def test_without_knowing_how_episodes_belong_together_any_dependence_is_covered(
 
 
 def test_without_pairs_each_of_four_bounds_has_a_quarter_of_alpha():
-    """Two ends, each the difference of two bounds: at half of alpha each, the interval would be wrong twice as often."""
+    """Two ends, each the difference of two bounds: at half of alpha each, the interval would be wrong too often."""
     rng = np.random.default_rng(2)
     x, y = draw_pairs(("high", "uniform"), "same randomness", rng, 50)
     found = difference_interval(Pairs("unknown", x, y, 0.0, 1.0), 0.2)

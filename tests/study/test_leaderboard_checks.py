@@ -114,7 +114,7 @@ def test_the_agent_of_an_entry_is_a_file_in_its_directory(entry, agent):
 def test_a_comparison_in_an_entry_does_not_stand_in_for_its_certificate(entry):
     """Verification would have been about the honest comparison, and the forged certificate listed."""
     write_json(entry / "comparison.json", {"schema": 1})
-    with pytest.raises(InputError, match="has comparison.json and certificate.json"):
+    with pytest.raises(InputError, match=r"has comparison\.json and certificate\.json"):
         refusals(read_entry(entry))
 
 

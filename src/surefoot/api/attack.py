@@ -205,8 +205,8 @@ def attack(
     processes = as_processes(workers, grid.base.gpu_share)
     configurations = grid.configurations()
     records = {}
-    for number, one in enumerate(configurations):
-        progress = nest_progress(progress_callback, number, len(configurations) + 1)
+    for place, one in enumerate(configurations):
+        progress = nest_progress(progress_callback, place, len(configurations) + 1)
         records[one] = play(grid.plan(*one), workers=processes, progress=progress)
     last = nest_progress(progress_callback, len(configurations), len(configurations) + 1)
     unattacked = play(grid.twin, workers=processes, progress=last)

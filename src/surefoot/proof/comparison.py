@@ -405,8 +405,8 @@ def _from_json(content: Mapping[str, Any]) -> Comparison:
         attacked.append(AttackedRow(number(row["budget"]), number(row["lower"]), number(row["upper"])))
     changes = content["changes"]
     if changes is not None:
-        if len(changes["largest"]) > LISTED:
-            raise ValueError(f"{len(changes['largest'])} changed episodes are listed, expected at most {LISTED}")
+        if len(changes["largest"]) > MOST_CHANGES:
+            raise ValueError(f"{len(changes['largest'])} changed episodes are listed, expected at most {MOST_CHANGES}")
         largest = tuple((int(name), number(a), number(b)) for name, a, b in changes["largest"])
         changes = Changes(int(changes["higher"]), int(changes["lower"]), int(changes["equal"]), largest)
     if content["pairing"] not in PAIRED_BY:

@@ -153,7 +153,8 @@ def _is_comparison(folder: Path) -> bool:
         return False
     others = [name for name in CERTIFICATES if (folder / name).exists()]
     if others:
-        raise InputError(f"{folder} has {COMPARED} and {' and '.join(others)}; move one of them to a directory of its own")
+        both = " and ".join([COMPARED, *others])
+        raise InputError(f"{folder} has {both}; move the comparison to a directory of its own")
     return True
 
 
