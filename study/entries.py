@@ -68,9 +68,9 @@ def read_entry(folder: Path) -> Entry:
         raise InputError(
             f"{folder.name}: {NAME} needs {', '.join((*STATED, 'agent'))}; lacking: {lacking or ['agent']}"
         )
-    if stated["agent"] is not None and Path(str(stated["agent"])).name != stated["agent"]:
-        got = f"{stated['agent']!r:.60}"
-        raise InputError(f"{folder.name}: agent must be the name of a file in the directory, got {got}")
+    agent = stated["agent"]
+    if agent is not None and (Path(str(agent)).name != agent or agent in ("", "..")):
+        raise InputError(f"{folder.name}: agent must be the name of a file in the directory, got {agent!r:.60}")
     wrong = list(_unlike_the_others(certificate))
     if wrong:
         raise InputError(f"{folder.name}: {'; '.join(wrong)}")

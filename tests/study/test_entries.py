@@ -110,7 +110,7 @@ OTHER_LIMITS = ({"floor": 0.5}, {"ceiling": 2.0}, {"ceiling": None, "upper": Non
         ("certificate.json", {"sigma_per_feature": [1.0, 0.0]}, "nothing is certified about attacks on features"),
         ("certificate.json", {"task": "no-such-task"}, "not a task of the leaderboard"),
         ("certificate.json", {"gamma": 0.9}, "discounted"),
-        ("attack-structured.json", {"agent_sha256": "0" * 64}, "another agent"),
+        ("attack-structured.json", {"agent_sha256": "0" * 64}, "another task, agent or noise"),
     ],
 )
 def test_an_entry_that_cannot_be_compared_is_refused(entry, file, changes, reason):

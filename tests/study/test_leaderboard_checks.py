@@ -104,7 +104,7 @@ def test_an_attack_on_other_noise_or_another_task_is_refused(entry):
     assert read_entry(entry).attacks[0]["sigma"] == honest["sigma"]
 
 
-@pytest.mark.parametrize("agent", ["../cartpole-1-s0.2/agent.zip", "/tmp/agent.onnx", ""])
+@pytest.mark.parametrize("agent", ["../cartpole-1-s0.2/agent.zip", "/tmp/agent.onnx", "", ".."])
 def test_the_agent_of_an_entry_is_a_file_in_its_directory(entry, agent):
     (entry / "entry.json").write_text(json.dumps({**read_json(entry / "entry.json"), "agent": agent}))
     with pytest.raises(InputError, match="agent must be the name of a file in the directory"):
