@@ -120,7 +120,8 @@ def test_an_entry_that_cannot_be_compared_is_refused(entry, file, changes, reaso
 
 
 def test_noise_that_differs_between_features_can_be_compared(entry):
-    change(entry / "certificate.json", sigma_per_feature=[1.0, 2.0])
+    for path in (entry / "certificate.json", *entry.glob("attack*.json")):
+        change(path, sigma_per_feature=[1.0, 2.0])
     assert read_entry(entry).certificate.metadata["sigma_per_feature"] == [1.0, 2.0]
 
 
