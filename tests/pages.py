@@ -15,7 +15,7 @@ SIGMA = 0.2
 HOSTILE = "</script><script>window.pwned=1</script><img src=x onerror='window.pwned=2'>{{title}}\u2028\"'&amp;"
 
 
-def returns_of(count: int = 900) -> np.ndarray:
+def returns_of(count: int = 400) -> np.ndarray:
     """Mostly perfect episodes with some failures."""
     return np.tile([200.0] * 8 + [180.0, 37.0], count // 10)
 

@@ -193,7 +193,7 @@ def test_every_column_of_the_csv_is_the_number_it_is_named_for(runs):
             assert float(row[column]) == stated[key][place]
         for column, key in (("mean", "estimate"), ("standard_error", "estimate_sem"), ("confidence", "confidence")):
             assert float(row[column]) == stated[key]
-        assert (float(row["sigma"]), int(row["n_episodes"]), row["method"]) == (0.2, 900, "per-threshold")
+        assert (float(row["sigma"]), int(row["n_episodes"]), row["method"]) == (0.2, 400, "per-threshold")
         assert float(row["open_loop_baseline"]) == 40.815
     assert len(proved) == len(stated["budgets"])
     for place, row in enumerate(measured):

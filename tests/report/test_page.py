@@ -167,7 +167,7 @@ def test_no_agent_certifies_more_than_a_perfect_one_from_as_many_episodes(tmp_pa
     grid = grid_of([run])
     perfect = perfect_curve(run, grid).lower
     assert all(most >= own for most, own in zip(perfect, own_curve(run, grid).lower, strict=True))
-    ideal = surefoot.Episodes.from_returns(np.full(900, 200.0), sigma=SIGMA, floor=0, ceiling=200)
+    ideal = surefoot.Episodes.from_returns(np.full(400, 200.0), sigma=SIGMA, floor=0, ceiling=200)
     assert perfect == pytest.approx([surefoot.certify(ideal, grid, 0.95, "per-threshold").at(b).lower for b in grid])
 
 
@@ -230,7 +230,7 @@ def test_histograms_count_every_episode(tmp_path):
     attacked(tmp_path / "b")
     (group,) = group_runs([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
     found = histogram_data(group)
-    assert [(item["total"], sum(item["counts"])) for item in found["items"]] == [(900, 900), (100, 100), (100, 100)]
+    assert [(item["total"], sum(item["counts"])) for item in found["items"]] == [(400, 400), (100, 100), (100, 100)]
     assert [item["meanText"] for item in found["items"]] == ["181.70", "170.00", "60.00"]
     assert found["edges"][0] <= 0
     assert found["edges"][-1] >= 200
