@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # Installing the browser that pages are tested in needs root.
 ASROOT := $(shell test "$$(id -u)" = 0 || echo sudo)
 
-.PHONY: certify reproduce test test-fast check lint setup browser docs records bench mutants release-check clean
+.PHONY: certify reproduce test test-fast check lint setup browser docs records bench case mutants release-check clean
 
 setup: $(STAMP)
 
@@ -55,6 +55,11 @@ docs: setup
 # The leaderboard: verify every entry of records/ and make its page; minutes of rerunning.
 records: setup
 	$(BIN)/python -m study.records --verify --write
+
+# The cases of docs/cases with few episodes, about ten minutes with the simulators that they need; a line for each.
+case: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cases]'
+	$(BIN)/python -m cases.drone --quick
 
 bench: setup
 	$(BIN)/python bench/play.py

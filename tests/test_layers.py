@@ -158,6 +158,7 @@ BESIDE = {
     "study": "the paper's experiments: raw numbers (`study/data/`), figures, tables, claims; not in the wheel",
     "zoo": "pretrained agents and the programs that made them (`zoo/training/`)",
     "bench": "benchmarks with results",
+    "cases": "systems with sensors, units and attackers, run end to end through the public interface",
     "examples": "short programs",
     "docs": "this site",
     "tests": "tests, in the same folders as the code",

@@ -1,0 +1,1 @@
+"""Cases: certificates for systems with sensors, units and attackers, through the public interface alone."""

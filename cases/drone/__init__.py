@@ -1,0 +1,1 @@
+"""Landing a drone whose position is spoofed."""
