@@ -22,7 +22,7 @@ from surefoot.proof.planning.hedged_bets import HedgedPlanner
 from surefoot.proof.query import certify
 from surefoot.verification.plan_again import recompute_bets
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim
-from surefoot.verification.recompute.bets import Account, PlannedBet, PlannedBettor, settled
+from surefoot.verification.recompute.bets import Account, PlannedBet, PlannedBettor, bounds_of, settled
 from surefoot.verification.recompute.shares import unshared
 from surefoot.verification.verify import verify
 from verdicts import problems
@@ -297,7 +297,7 @@ def test_bet_sizes_that_peek_into_the_batch_are_caught(monkeypatch):
 # --- errors of the settlement, in the code that proves and that is re-run for the plans -----------------------------
 
 limit, with_round, logs, tangents = (
-    Capital.limit,
+    settle.joint_limit,
     Capital.with_round,
     settle.sums_of_logs,
     tangent_scores.tangent_scores,
@@ -309,12 +309,16 @@ def without_losses(self, played):
     return self if lost else with_round(self, played)
 
 
+def with_a_wrong_sign(capitals, shares):
+    return limit(capitals, [share / sum(shares) ** 2 for share in shares])
+
+
 def promising(*given):
     return [dataclasses.replace(score, lowest=score.lowest + 0.1) for score in tangents(*given)]
 
 
 PLANTED = {
-    "a sign": (Capital, "limit", lambda self, alpha: limit(self, 1 / alpha)),
+    "a sign": (settle, "joint_limit", with_a_wrong_sign),
     "a sign against single claims": (settle, "sums_of_logs", lambda *arguments: -logs(*arguments)),
     "a block left out": (Capital, "with_round", without_losses),
     "a score that promises more": (tangent_scores, "tangent_scores", promising),
@@ -378,7 +382,7 @@ def test_what_is_no_fair_bet_is_not_settled(bet):
     account = Account(WINS, 0.0, PlannedBettor(1.0, 0.05, []))
     account.settle(PlannedBet(**bet))
     assert len(account.wrong) == 1
-    assert account.bounds()[0] == -np.inf
+    assert bounds_of([account])[0] == -np.inf
 
 
 def test_returns_are_bet_on_once_and_claims_are_settled_once():
@@ -419,7 +423,7 @@ def test_a_claim_counts_only_if_all_below_it_are_refuted():
     account.claims = np.array([0.1, 0.2, 0.3])
     for most, bound in (([9.0, 0.0, 9.0], 0.1), ([0.0, 9.0, 9.0], -np.inf), ([9.0, 9.0, 9.0], 0.3)):
         account.most = np.array(most)
-        assert account.bounds()[0] == bound
+        assert bounds_of([account])[0] == bound
 
 
 def test_a_share_that_two_bettors_use_is_caught():

@@ -11,10 +11,10 @@ from scipy import stats
 
 from laws import LAWS, Law, too_many
 from surefoot.errors import InputError
-from surefoot.proof.bounds.betting import BetRound, Capital, sums_of_logs
+from surefoot.proof.bounds.betting import BetRound, Capital, joint_limit, sums_of_logs
 from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_limit
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
-from surefoot.proof.bounds.settle import Bet, Bettor, CapitalAccount
+from surefoot.proof.bounds.settle import Bet, Bettor, CapitalAccount, joint_bound
 from surefoot.proof.planning.bettors import SteadyPlanner, anytime_bettors, edges_for, pilot_size
 from surefoot.proof.planning.hedged_bets import HedgedPlanner
 from surefoot.proof.planning.proposals import propose_scores
@@ -39,9 +39,9 @@ def mean_lower(outcomes, floor, alpha, *, anytime=False):
     x = checked_outcomes(outcomes, floor)
     check_alpha(alpha)
     if not anytime:
-        return max(floor, settled(steady(edges_for(x.size)), x, floor=floor, alpha=alpha).limit())
+        return max(floor, joint_bound([settled(steady(edges_for(x.size)), x, floor=floor, alpha=alpha)]))
     family = anytime_bettors(0.0, alpha)
-    return max(floor, *(settled(one.planner, x, floor=floor, alpha=one.alpha).limit() for one in family))
+    return max(floor, joint_bound([settled(one.planner, x, floor=floor, alpha=one.alpha) for one in family]))
 
 
 def mean_upper(outcomes, ceiling, alpha, *, anytime=False):
@@ -89,7 +89,7 @@ def test_hedged_limits_miss_no_more_often_than_promised_exactly(p):
     """Over all sequences of nine coins; and some do miss, for the limits are not empty."""
     risk = reached = 0.0
     for x, chance in sequences(p, 9):
-        limit = settled(HedgedPlanner([2, 4, 9]), x).limit()
+        limit = joint_bound([settled(HedgedPlanner([2, 4, 9]), x)])
         risk += chance * (limit > p)
         reached += chance * (limit > 0)
     assert risk <= ALPHA
@@ -111,7 +111,7 @@ def account_with(claims, log_capital, above=0.0, refuted=None):
 )
 def test_a_hedged_limit_ends_at_the_first_gap(refuted, expected):
     """A value beyond one that was not reached proves nothing: the proof needs all below the limit."""
-    assert account_with([0.1, 0.2, 0.3], [0.0, 0.0, 0.0], refuted=refuted).limit() == expected
+    assert joint_bound([account_with([0.1, 0.2, 0.3], [0.0, 0.0, 0.0], refuted=refuted)]) == expected
 
 
 def test_new_claims_start_with_the_least_of_those_that_they_meet():
@@ -149,7 +149,7 @@ def test_what_is_no_fair_bet_is_not_settled(bet):
     account = CapitalAccount(1.0, ALPHA, 0.0, first=10)
     with pytest.raises(ValueError, match=r"bet|score|guesses"):
         account.settle_bet(Bet(**bet), OrderedOutcomes(np.ones(20)))
-    assert account.limit() == -math.inf
+    assert joint_bound([account]) == -math.inf
 
 
 def test_a_planner_is_handed_the_returns_before_its_bets_and_nothing_else():
@@ -189,13 +189,47 @@ def test_capital_is_the_product_of_its_factors():
 def test_the_limit_is_the_last_claim_that_was_refuted(seed, alpha, stake):
     x = np.random.default_rng(seed).beta(5, 1, 300)
     capital = Capital([BetRound(Sample.of(x), stake, 0.0)])
-    limit = capital.limit(alpha)
+    limit = joint_limit([capital], [alpha])
     assert capital.log_capital(limit)[0] >= math.log(1 / alpha)
     assert capital.log_capital(limit + 1e-6)[0] < math.log(1 / alpha)
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.lists(st.floats(0.05, 2.0), min_size=2, max_size=4))
+def test_bettors_prove_more_together_and_no_more_than_their_capitals_sum_to(seed, stakes):
+    """Also beyond the claims that the bet sizes of some of them are valid for, where those own nothing."""
+    x = np.random.default_rng(seed).beta(8, 1, 200)
+    capitals = [Capital([BetRound(Sample.of(x), stake, 0.0)]) for stake in stakes]
+    shares = [0.1 / (k + 1) for k in range(len(stakes))]
+    limit = joint_limit(capitals, shares)
+    for capital, share in zip(capitals, shares, strict=True):
+        assert limit >= joint_limit([capital], [share]) - 1e-12
+
+    def owned(claim):
+        total = 0.0
+        for capital, share in zip(capitals, shares, strict=True):
+            (played,) = capital.rounds
+            if claim <= played.highest_claim:
+                total += share * float(np.prod(1 + played.stake * (x - claim)))
+        return total
+
+    assert owned(limit) >= 1
+    assert owned(limit + 1e-6) < 1
+
+
+def test_planted_capitals_added_up_without_their_shares_miss_too_often():
+    """Two bettors stake all they have on two coins each; by enumeration."""
+    alpha, chance_of_one = 0.25, 0.4999
+    right = wrong = 0.0
+    for x, chance in sequences(chance_of_one, 4):
+        capitals = [Capital([BetRound(Sample.of(coins), 2.0, 0.0)]) for coins in (x[:2], x[2:])]
+        right += chance * (joint_limit(capitals, [alpha / 2, alpha / 2]) > chance_of_one)
+        wrong += chance * (joint_limit(capitals, [alpha, alpha]) > chance_of_one)
+    assert 0 < right <= alpha < wrong
+
+
 def test_without_bets_there_is_no_limit():
-    assert Capital().limit(0.05) == -math.inf
+    assert joint_limit([Capital()], [0.05]) == -math.inf
     assert mean_lower([3.0], 1.0, 0.05) == 1.0
 
 
@@ -206,7 +240,7 @@ def test_few_losses_cost_hardly_more_than_in_an_exact_test():
         found = []
         for seed in seeds:
             x = np.random.default_rng(seed).permutation(np.repeat([0.0, 1.0], [lost, n - lost]))
-            limit = settled(HedgedPlanner(edges_for(n)), x).limit()
+            limit = joint_bound([settled(HedgedPlanner(edges_for(n)), x)])
             found.append((1 - limit) / (1 - lower_limit(n - lost, n, ALPHA)[0]))
         assert np.mean(found) < 1.1
 
@@ -262,7 +296,7 @@ def family(x, alpha):
         seen = OrderedOutcomes(x[:n])
         for bettor in bettors:
             bettor.advance_to(seen)
-        yield max(0.0, *(bettor.account.limit() for bettor in bettors))
+        yield max(0.0, joint_bound([bettor.account for bettor in bettors]))
 
 
 def test_an_anytime_limit_survives_stopping_at_any_time():

@@ -13,7 +13,7 @@ from laws import LAWS, MORE_LAWS, atoms, too_many
 from surefoot.errors import InputError
 from surefoot.proof.bounds.betting import BetRound, Capital
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
-from surefoot.proof.bounds.settle import Bettor, CapitalAccount
+from surefoot.proof.bounds.settle import Bettor, CapitalAccount, joint_bound
 from surefoot.proof.bounds.tangent_scores import implied, tangent_scores
 from surefoot.proof.planning.alpha_shares import split
 from surefoot.proof.planning.bettors import SteadyPlanner
@@ -111,7 +111,7 @@ def test_the_capital_against_the_truth_gains_nothing_exactly():
         Bettor(SteadyPlanner([2, 4, 8], COINS), account).advance_to(OrderedOutcomes(x))
         rounds = list(takewhile(lambda played: played.highest_claim >= WORST, account.capital.rounds))
         total += chance * math.exp(Capital(rounds).log_capital(WORST)[0])
-        risk += chance * (account.limit() > WORST)
+        risk += chance * (joint_bound([account]) > WORST)
     assert total <= 1 + 1e-9
     assert risk <= ALPHA
 

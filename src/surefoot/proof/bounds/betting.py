@@ -16,6 +16,12 @@ Ville's inequality P(W_n(mu) >= 1/alpha for some n) <= alpha.
 
 Bet sizes decide how tight that is, never whether it is true: they may be any function of the past.
 
+(d) Several bettors k bet against the same claims, each with scores and bet sizes of its own, and with a share alpha_k of
+alpha. The sum of alpha_k W_k(mu) is a nonnegative supermartingale that starts at the sum of the shares, so it reaches 1
+with at most that probability; it falls as m grows, as each part does. It is never below its largest part, so nothing is
+lost against bounds that hold one by one at alpha_k each. A part that the bet sizes are not valid for counts as 0, from
+the bet on that could lose more than the capital: what falls to 0 remains a supermartingale.
+
 ``Capital`` is W_n for bet sizes that are the same against all claims; ``sums_of_logs`` is log W_n for bet sizes that
 depend on the claim.
 """
@@ -93,40 +99,72 @@ class Capital:
             slope -= float(played.outcomes.counts @ (played.stake / (1 + factor)))
         return total - LOG_TERM_ERROR * (size + 1), slope
 
-    def limit(self, alpha: float) -> float:
-        """Return the largest claim found with W >= 1/alpha, or minus infinity: a lower bound of the mean (c)."""
-        if not self.rounds:
-            return -math.inf
-        # (b) 1/alpha, rounded up
-        aim = math.log(1 / alpha) * (1 + LOG_TERM_ERROR)
-        highest = self.highest_claim
-        below = min(highest, *(float(played.outcomes.values[0]) for played in self.rounds))
-        step = max(highest - below, abs(highest) * 1e-9, 1e-300)
-        # (c) the capital falls as the claim grows: go down to a claim against which it suffices, then up from there
-        while self.log_capital(below)[0] < aim:
-            below -= step
-            step *= 2
-            if not math.isfinite(below) or step > 1e12 * max(1.0, abs(highest)):
-                return -math.inf
-        return self._climb(below, highest, aim)
 
-    def _climb(self, below: float, above: float, aim: float) -> float:
-        """Return the last claim at which the capital was computed and found to suffice."""
-        claim = below
-        for _ in range(200):
-            wealth, slope = self.log_capital(claim)
-            if wealth >= aim:
-                below = claim
-            else:
-                above = claim
-            if above - below <= 1e-13 * max(abs(above), abs(below)):
-                break
-            # the logarithm is concave in the claim, so Newton's step from above lands above: aim a little short
-            newton = claim - (wealth - aim * (1 + 1e-12)) / slope if slope < 0 else math.nan
-            if wealth >= aim and abs(newton - claim) <= 1e-12 * max(abs(claim), 1e-300):
-                break
-            claim = newton if below < newton < above else (below + above) / 2
-        return below
+def joint_limit(capitals: Sequence[Capital], shares: Sequence[float]) -> float:
+    """Return the largest claim found that several bettors have refuted together (d), or minus infinity.
+
+    Args:
+        capitals: Of bettors against claims about the same mean.
+        shares: The alpha of each.
+    """
+    rounds = [played for capital in capitals for played in capital.rounds]
+    if not rounds:
+        return -math.inf
+    alpha = math.fsum(shares)
+    weights = [share / alpha for share in shares]
+    # (b) 1/alpha, rounded up
+    aim = math.log(1 / alpha) * (1 + LOG_TERM_ERROR)
+    # above what all bet sizes of all bettors are valid for nothing is refuted
+    highest = max(capital.highest_claim for capital in capitals if capital.rounds)
+    below = min(highest, *(float(played.outcomes.values[0]) for played in rounds))
+    step = max(highest - below, abs(highest) * 1e-9, 1e-300)
+    # (c) the capital falls as the claim grows: go down to a claim against which it suffices, then up from there
+    while _joint_log_capital(capitals, weights, below)[0] < aim:
+        below -= step
+        step *= 2
+        if not math.isfinite(below) or step > 1e12 * max(1.0, abs(highest)):
+            return -math.inf
+    above = highest
+    claim = below
+    for attempt in range(200):
+        wealth, slope = _joint_log_capital(capitals, weights, claim)
+        if wealth >= aim:
+            below = claim
+        else:
+            above = claim
+        if above - below <= 1e-13 * max(abs(above), abs(below)):
+            break
+        # the logarithm of one capital is concave in the claim, so Newton's step from above lands above: aim a bit short
+        newton = math.nan
+        if slope < 0:
+            newton = claim - (wealth - aim * (1 + 1e-12)) / slope
+        if wealth >= aim and abs(newton - claim) <= 1e-12 * max(abs(claim), 1e-300):
+            break
+        claim = newton
+        # where a bettor's bet sizes end, the sum jumps, and Newton's steps may creep
+        if not below < newton < above or attempt % 4 == 3:
+            claim = (below + above) / 2
+    return below
+
+
+def _joint_log_capital(capitals: Sequence[Capital], weights: Sequence[float], claim: float) -> tuple[float, float]:
+    """Return the logarithm of the weighted sum of capitals against a claim, rounded down, and its slope."""
+    logs = []
+    slopes = []
+    for capital, weight in zip(capitals, weights, strict=True):
+        # (d) one whose bet sizes are not valid counts as 0
+        if claim <= capital.highest_claim:
+            value, slope = capital.log_capital(claim)
+            logs.append(value + math.log(weight))
+            slopes.append(slope)
+    if not logs:
+        return -math.inf, 0.0
+    largest = max(logs)
+    parts = [math.exp(value - largest) for value in logs]
+    total = math.fsum(parts)
+    slope = math.fsum(part * one for part, one in zip(parts, slopes, strict=True)) / total
+    # a few roundings for each part, all smaller than that
+    return largest + math.log(total) - LOG_TERM_ERROR * (len(parts) - 1), slope
 
 
 def sums_of_logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:

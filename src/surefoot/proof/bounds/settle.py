@@ -25,6 +25,10 @@ W(E X) R_c(L_c), where R_c is what the bets at c have made of each unit since: a
 at 1, as the w_c sum to at most 1. W against a claim "E X <= m" may fall or grow with m, for bets depend on m. So a
 claim about L_c starts with the least that is owned against any claim m up to the one that it implies: E X is in the
 range of one of these. Where L_c is above all claims, E X may be anywhere.
+
+(f) Bettors at one scaled budget whose bet sizes are the same against all claims bet against the same L_c, so their
+capitals may be added in proportion to their shares (``betting`` (d)): a bound that several of them have nearly proved
+is proved. Together they spend no more than their shares, as in (d).
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.proof.bounds.betting import LOG_TERM_ERROR, BetRound, Capital, sums_of_logs
+from surefoot.proof.bounds.betting import LOG_TERM_ERROR, BetRound, Capital, joint_limit, sums_of_logs
 from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
 from surefoot.proof.bounds.samples import OrderedOutcomes
 from surefoot.proof.bounds.tangent_scores import Guesses, Score, implied
@@ -123,6 +127,7 @@ class CapitalAccount:
     ``alpha``              its share of the error probability
     ``n_settled``          bets on returns before this index are settled
     ``capital``            that of bets with the same bet size against all claims
+    ``with_open_bet``      and with what the bet that is not complete has earned so far
     ``claims``             those that bets with a bet size for each claim are against, ascending
     ``log_capital``        the logarithm of what is owned against each
     ``log_capital_above``  and against values above all of them
@@ -137,7 +142,7 @@ class CapitalAccount:
         self.n_settled = first
         self.unsplit = unsplit
         self.capital = Capital()
-        self._with_open_bet = self.capital
+        self.with_open_bet = self.capital
         self.claims: Floats = np.empty(0)
         self.log_capital: Floats = np.empty(0)
         self.log_capital_above = 0.0
@@ -158,11 +163,11 @@ class CapitalAccount:
         complete = bet.last <= returns.size
         # one bet size against all claims is settled on what has come; sizes per claim once all has
         if bet.is_placed and bet.hedge is None:
-            self._with_open_bet = self.capital.with_round(self._played_round(bet, returns))
+            self.with_open_bet = self.capital.with_round(self._played_round(bet, returns))
         elif bet.hedge is not None and complete:
             self._settle_hedge(bet, returns)
         if complete:
-            self.capital = self._with_open_bet
+            self.capital = self.with_open_bet
             self.n_settled = bet.last
 
     def _played_round(self, bet: Bet, returns: OrderedOutcomes) -> BetRound:
@@ -228,10 +233,8 @@ class CapitalAccount:
         self.log_capital_above = float(np.min(before.log_capital, initial=before.log_capital_above))
         self.refuted = np.logical_and.accumulate(before.refuted)
 
-    def limit(self) -> float:
-        """Return the lower bound of the worst-case mean, or minus infinity."""
-        if self.claims.size == 0:
-            return self._with_open_bet.limit(self.alpha)
+    def last_refuted(self) -> float:
+        """Return the last claim up to which all are refuted, or minus infinity."""
         # (b) a claim beyond one that was not refuted proves nothing
         n_refuted = int(np.cumprod(self.refuted).sum())
         if n_refuted == 0:
@@ -244,12 +247,25 @@ class CapitalAccount:
         if self.unsplit:
             who["unsplit"] = True
         rows: list[dict[str, Any]] = []
-        for played in self._with_open_bet.rounds:
+        for played in self.with_open_bet.rounds:
             count = int(played.outcomes.counts.sum())
             rows.append({**who, "first": played.first, "count": count, "cutoff": played.cutoff, "stake": played.stake})
         for (begin, end), cutoff in self._blocks.items():
             rows.append({**who, "first": begin, "count": end - begin, "cutoff": cutoff, "hedged": True})
         return rows
+
+
+def joint_bound(accounts: Sequence[CapitalAccount]) -> float:
+    """Return the lower bound that bettors at one scaled budget prove, or minus infinity.
+
+    Those with one bet size against all claims prove it together (f), the others each by itself (d).
+    """
+    together = [account for account in accounts if account.claims.size == 0]
+    best = joint_limit([account.with_open_bet for account in together], [account.alpha for account in together])
+    for account in accounts:
+        if account.claims.size > 0:
+            best = max(best, account.last_refuted())
+    return best
 
 
 class Bettor:
@@ -380,11 +396,13 @@ class Settlement:
         elif self.opening is not None:
             # after the split what the opening bets have earned is the heirs'
             rows += self.opening.account.recorded_rows()
+        by_budget: dict[float, list[CapitalAccount]] = {}
         for account in (bettor.account for bettor in bettors):
-            here = account.scaled_budget
-            limits[here] = max(limits.get(here, self.floor), account.limit())
-            shares[here] = shares.get(here, 0.0) + account.alpha
+            by_budget.setdefault(account.scaled_budget, []).append(account)
             rows += account.recorded_rows()
+        for here, accounts in by_budget.items():
+            limits[here] = max(self.floor, joint_bound(accounts))
+            shares[here] = sum(account.alpha for account in accounts)
         if not bettors:
             limits[0.0] = self.floor
             shares[0.0] = 0.0

@@ -19,6 +19,7 @@ from surefoot.proof.planning.stakes import Aim, choose_proposal
 PLANNER_VERSION = 7
 HORIZON = 1000  # the shortest of those who bet for any stopping time
 _FAMILY = 10  # and how many they are
+_FALL = 1.5  # the power of their number by which their shares of alpha fall
 _FIRST = 100  # outcomes that are only inspected before a claim is bet on
 _LONGEST = 10**12  # more outcomes are never run
 
@@ -64,14 +65,15 @@ class SteadyPlanner:
 def anytime_bettors(scaled_budget: float, alpha: float) -> list[AlphaShare]:
     """Return who bets at a scaled budget for any stopping time.
 
-    Each bets for its own horizon (1,000, 4,000, ... returns) at an even share of alpha. The one that is best placed at
-    any moment gives the bound.
+    Each bets for its own horizon (1,000, 4,000, ... returns); what they own is added up. Nobody knows the horizon, but
+    runs of a billion are rarer than runs of a thousand: shares fall with it, slowly.
     """
+    weights = [(k + 1) ** -_FALL for k in range(_FAMILY)]
     shares = []
-    for k in range(_FAMILY):
+    for k, weight in enumerate(weights):
         horizon = HORIZON * 4**k
         planner = SteadyPlanner(doubling_edges(horizon), float(horizon))
-        shares.append(AlphaShare(scaled_budget, alpha / _FAMILY, planner))
+        shares.append(AlphaShare(scaled_budget, alpha * weight / sum(weights), planner))
     return shares
 
 

@@ -12,6 +12,9 @@ it was the ceiling, are made before alpha is split (``unsplit``): they serve for
 range p gives a worst-case mean of at least floor + range g(p). A claim about that starts with the least that is owned
 against any claim about E X up to the one it implies; then shares of the one capital go to the radii.
 
+Bettors at one radius that bet the same against all claims prove together: the sum of their capitals, each times its
+share of alpha, starts at what the shares sum to, and reaches 1 with that probability at most.
+
 A choice made on the returns themselves would void that. So all that is chosen (guesses, stakes, shares of alpha) comes
 as plain numbers from ``plan_again``, which gave the planner the earlier returns alone; and what the certificate has
 recorded of its bets must be those. Everything that is true of any guesses and any stakes is computed here.
@@ -143,6 +146,7 @@ def settled(
     best = np.full(len(asked), floor)
     least = np.full(len(asked), floor)
     before_split: Account | None = None
+    accounts: dict[float, list[Account]] = {}
     for bettor in bettors:
         account = Account(returns, floor, bettor) if open_account is None else open_account(bettor)
         if before_split is not None:
@@ -155,8 +159,10 @@ def settled(
             # What it owns is shared among those that bet after the split; where there are none, it proves by itself.
             if len(bettors) > 1:
                 continue
-        for side, bound in zip((best, least), account.bounds(), strict=True):
-            reached = [carried(max(bound, floor), bettor.radius, wanted, floor, ceiling) for wanted in asked]
+        accounts.setdefault(bettor.radius, []).append(account)
+    for radius, group in accounts.items():
+        for side, bound in zip((best, least), bounds_of(group), strict=True):
+            reached = [carried(max(bound, floor), radius, wanted, floor, ceiling) for wanted in asked]
             np.maximum(side, reached, out=side)
     return Side(best, least), wrong
 
@@ -261,6 +267,7 @@ class Account:
         self.returns = returns
         self.floor = floor
         self.radius = bettor.radius
+        self.share = bettor.alpha
         # Ville: the capital reaches 1 / alpha with probability alpha at most.
         self.aim = math.inf
         if bettor.alpha > 0:
@@ -364,22 +371,45 @@ class Account:
 
     def bounds(self) -> tuple[float, float]:
         """Return the best bound that may be claimed and the least that the method would have claimed."""
-        if self.claims.size == 0:
-            bound = largest_refuted(self.rounds, self.aim)
-            return bound, bound
         # A claim counts if all below it are refuted too.
         n_refuted = int(np.cumprod(self.most >= self.aim).sum())
         refuted = np.append(-math.inf, self.claims)
         return float(refuted[n_refuted]), float(refuted[max(0, n_refuted - FEWER)])
 
 
-def largest_refuted(rounds: list[Round], aim: float) -> float:
-    """Return the largest claim against which the logarithm of the capital reaches the aim, by halving."""
+def bounds_of(accounts: Sequence[Account]) -> tuple[float, float]:
+    """Return the best bound that bettors at one radius prove, and the least that the method would have claimed.
+
+    Those without claims of their own bet the same against all: their capitals, each times its share of alpha, are added
+    up. The sum has a mean of at most alpha against what is true, and refutes a claim when it reaches 1.
+    """
+    together = [(account.rounds, account.share) for account in accounts if account.claims.size == 0]
+    most = least = largest_refuted(together)
+    for account in accounts:
+        if account.claims.size > 0:
+            bound, claimed = account.bounds()
+            most = max(most, bound)
+            least = max(least, claimed)
+    return most, least
+
+
+def largest_refuted(parts: Sequence[tuple[list[Round], float]]) -> float:
+    """Return the largest claim against which the capitals of parts, times their shares, sum to 1, by halving.
+
+    Args:
+        parts: The bets of each bettor, and its share of alpha.
+    """
+    # Against a claim that a bet size is too bold for its bettor owns nothing; who has not bet yet still owns 1.
+    limits = [min((one.boldest for one in rounds), default=math.inf) for rounds, _ in parts]
 
     def is_refuted(claim: float) -> bool:
-        return sum(float(one.log_wealth(np.array([claim]))[0]) for one in rounds) >= aim
+        logs = []
+        for (rounds, share), limit in zip(parts, limits, strict=True):
+            if share > 0 and claim <= limit:
+                logs.append(math.log(share) + sum(float(one.log_wealth(np.array([claim]))[0]) for one in rounds))
+        return bool(logs) and float(np.logaddexp.reduce(logs)) >= 0
 
-    high = min((one.boldest for one in rounds), default=math.inf)
+    high = max((limit for limit in limits if math.isfinite(limit)), default=math.inf)
     if not math.isfinite(high):
         # Nothing was bet.
         return -math.inf
