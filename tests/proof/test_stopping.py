@@ -308,6 +308,6 @@ def test_tuning_prints_and_refuses(capsys):
     assert code == 0
     assert "at no cost in confidence" in shown
     assert cli.main(["tune", "cartpole-5", "--budget", "0.2", "--sigmas", "0"]) == 2
-    assert "sigmas must be > 0, got 0" in capsys.readouterr().err
+    assert "sigmas must be > 0, got [0.0]" in capsys.readouterr().err
     assert cli.main(["plan", "cartpole-5", "--require", "1@0.2", "--confidence", "2"]) == 2
     assert "confidence must be strictly between 0 and 1" in capsys.readouterr().err
