@@ -16,7 +16,7 @@ Ville's inequality P(W_n(mu) >= 1/alpha for some n) <= alpha.
 
 Bet sizes decide how tight that is, never whether it is true: they may be any function of the past.
 
-(d) Several bettors k bet against the same claims, each with scores and bet sizes of its own, and with a share alpha_k of
+(d) Several bettors k bet against the same claims, each with its own scores and bet sizes, and with a share alpha_k of
 alpha. The sum of alpha_k W_k(mu) is a nonnegative supermartingale that starts at the sum of the shares, so it reaches 1
 with at most that probability; it falls as m grows, as each part does. It is never below its largest part, so nothing is
 lost against bounds that hold one by one at alpha_k each. A part that the bet sizes are not valid for counts as 0, from
