@@ -87,6 +87,8 @@ def asked(tmp_path, monkeypatch) -> Callable[..., Call]:
 
         with monkeypatch.context() as patched:
             patched.setattr("surefoot.api.setup.as_policy", resolve)
+            # It would be measured before the door.
+            patched.setattr("surefoot.api.certify.can_afford_baseline", lambda plan: False)
             patched.setattr(DOORS[door], stop)
             command = door.partition(" ")[0]
             line = f"{command} {words}"
