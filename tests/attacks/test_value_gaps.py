@@ -70,7 +70,7 @@ def test_an_attack_that_saves_its_whole_budget_is_marked(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.count("200.00 *") == 2  # one configuration per budget
     assert "* did not attack: used less than 1% of its budget." in printed
-    assert "try method='strongest', lambda 0, or larger budgets." in " ".join(printed.split())
+    assert "try --method strongest, lambda 0, or larger budgets." in " ".join(printed.split())
     assert json.loads((tmp_path / "run" / "attack.json").read_text())["did_not_attack"] == [[True], [True]]
     assert "did not attack" in (tmp_path / "run" / "report.html").read_text()
 
