@@ -132,6 +132,10 @@ FORGED = {
     "a confidence in quotation marks": (lambda content: content.update(confidence="0.95"), "confidence"),
     "episodes of a folder outside": (read_another_folder, "A, B and nothing else"),
     "sides without names": (lambda content: content.update(sides=["A", "B"]), "A, B and nothing else"),
+    "a floor that nobody states": (
+        lambda content: content["sides"]["A"].update(stated_by_user=["ceiling"]),
+        "nothing proves the floor 0.0, and comparison.json does not say that the user stated it",
+    ),
     "nothing said of a side": (lambda content: content["sides"].update(A=3), "A, B and nothing else"),
 }
 
@@ -243,6 +247,23 @@ def test_an_attack_on_another_agent_than_b_is_noticed(tmp_path):
     content["attacked_by"] = weaker["attacked_by"]
     path.write_text(json.dumps(content))
     assert "B and B-attacked have another agent" in failed(tmp_path / "run")["bounds"]
+
+
+def test_an_attack_on_b_with_more_than_the_smallest_budget_is_noticed(tmp_path):
+    """What B earns under it bounds no worst case within less."""
+    folder = tmp_path / "run"
+    asked = {"budgets": (0.1, 0.2), "n_episodes": 30, "attack": "constant-direction"}
+    surefoot.compare("cartpole-1-ppo-s0.2", "cartpole-1-s0.4", out=folder, **asked)
+    assert failed(folder) == {}
+    own = Episodes.load(folder / "B-attacked" / "episodes.npz")
+    larger = replace(own, metadata={**own.metadata, "budget": 0.2})
+    larger.save(folder / "B-attacked" / "episodes.npz")
+    (folder / "B-attacked" / "setup.json").write_text(json.dumps({"schema": 1, **larger.setup}))
+    path = folder / "comparison.json"
+    content = json.loads(path.read_text())
+    content["sides"]["B-attacked"] |= {"budget": 0.2, "record_sha256": larger.sha256}
+    path.write_text(json.dumps(content))
+    assert failed(folder) == {"bounds": "the attack on B had a larger budget than the smallest that is asked for"}
 
 
 def test_a_frame_stack_and_a_recurrent_agent_compared_are_verified(tmp_path):
