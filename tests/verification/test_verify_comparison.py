@@ -16,6 +16,8 @@ from surefoot.files import read_npz
 from surefoot.noise import Noise
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
+from surefoot.proof.difference import pair_up
+from surefoot.verification.comparison import _find_pairing
 
 SEEDS = list(range(60))
 
@@ -183,6 +185,39 @@ def test_a_millionth_is_no_win(tmp_path):
     assert json.loads((folder / "comparison.json").read_text())["low"] > 0.85
     rewrite(folder, (np.full(60, 0.5 + 1e-6), np.full(60, 0.5)), binary=True)
     assert "wins and losses allow only the returns floor and ceiling" in failed(folder)["bounds"]
+
+
+RUN = {"seed": 5, "purpose": [], "n_envs": 4, "block_size": 4, "device": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "pairing"),
+    [
+        (RUN, RUN, "seeds"),
+        (RUN, {**RUN, "stochastic": True}, "unknown"),
+        ({**RUN, "budget": 0.1}, {**RUN, "budget": 0.2}, "unknown"),
+        (RUN, {**RUN, "budget": 0.2}, "seeds"),
+        (RUN, {**RUN, "seed": 6}, "independent"),
+        (RUN, {**RUN, "purpose": [5]}, "independent"),
+        ({**RUN, "n_envs": 2}, {**RUN, "n_envs": 2}, "unknown"),
+        (RUN, {**RUN, "device": "cuda"}, "unknown"),
+        (RUN, {}, "unknown"),
+    ],
+)
+def test_what_belongs_together_is_found_a_second_time(a, b, pairing):
+    """By other code, with the same answer: agents that draw, or are both attacked, may share draws otherwise."""
+    records = [record(np.ones(4), **{"episode_seeds": None, **run}) for run in (a, b)]
+    assert pair_up(*records).pairing == pairing
+    assert _find_pairing(a, b) == pairing
+
+
+def test_a_run_that_ended_early_has_no_fixed_number_of_episodes(tmp_path):
+    """Its end may have been chosen by looking at the returns."""
+    a, b = made_of("pairs")
+    surefoot.compare(a, b, out=tmp_path / "run")
+    rewrite(tmp_path / "run", (a.returns, b.returns), n_planned=70)
+    wrong = failed(tmp_path / "run")["bounds"]
+    assert wrong == "A has another number of episodes than planned; B has another number of episodes than planned"
 
 
 def test_a_sigma_that_is_not_the_least_of_the_features_is_noticed(tmp_path):
