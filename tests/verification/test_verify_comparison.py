@@ -5,6 +5,7 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from surefoot.noise import Noise
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.difference import pair_up
-from surefoot.verification.comparison import _find_pairing
+from surefoot.verification.comparison import _find_pairing, rerun_sides
+from surefoot.verification.play_again import RerunOptions
+from surefoot.verification.verdict import Verdict
 
 SEEDS = list(range(60))
 
@@ -185,6 +188,24 @@ def test_a_millionth_is_no_win(tmp_path):
     assert json.loads((folder / "comparison.json").read_text())["low"] > 0.85
     rewrite(folder, (np.full(60, 0.5 + 1e-6), np.full(60, 0.5)), binary=True)
     assert "wins and losses allow only the returns floor and ceiling" in failed(folder)["bounds"]
+
+
+@pytest.mark.parametrize("order", [("A", "B"), ("B", "A")])
+def test_of_two_agents_what_was_more_likely_missed_is_said(order, monkeypatch):
+    """A forgery of either is enough, so the smaller probability would promise too much."""
+    missed = dict(zip(order, (0.01, 0.2), strict=True))
+
+    def rerun_compared(sides, parts, *_):
+        for side, part in parts.items():
+            part.replayed = [3]
+            part.fresh = {"mean": 1.0}
+            part.miss_least = missed[side]
+
+    monkeypatch.setattr("surefoot.verification.rerun.rerun_compared", rerun_compared)
+    verdict = Verdict(run="run")
+    raw = SimpleNamespace(setup={})
+    rerun_sides({"A": raw, "B": raw}, verdict, None, None, None, RerunOptions(), None)
+    assert (verdict.miss_least, verdict.replayed) == (0.2, [3])
 
 
 RUN = {"seed": 5, "purpose": [], "n_envs": 4, "block_size": 4, "device": "cpu"}
