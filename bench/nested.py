@@ -41,9 +41,9 @@ def main() -> None:
                 rows.append({"luck": luck.name, "c": c, "draws": n_draws, "side": side, "wrong": wrong, "alarm": alarm})
                 print(rows[-1], flush=True)
     with patch.object(SeedGroups, "luck", with_own_draw):
-        own, _ = misses(NOISE, runs=9, n_groups=300, n_draws=2, c=2.0)
+        own, _ = misses(NOISE, runs=9, n_groups=140, n_draws=2, c=2.0)
     repeated, _ = misses(
-        NOISE, runs=9, n_groups=150, n_draws=8, c=2.0, change=lambda table: np.repeat(table[:, :1], 8, axis=1)
+        NOISE, runs=9, n_groups=160, n_draws=4, c=2.0, change=lambda table: np.repeat(table[:, :1], 4, axis=1)
     )
     planted = {"the guess uses its own draw": own, "noise repeats within a seed": repeated}
     found = [

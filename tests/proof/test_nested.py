@@ -28,14 +28,14 @@ def test_bounds_miss_no_more_often_than_promised(luck):
 
 def test_planted_the_guess_uses_its_own_draw(monkeypatch):
     monkeypatch.setattr(SeedGroups, "luck", with_own_draw)
-    low, _ = misses(NOISE, runs=9, n_groups=300, n_draws=2, c=2.0)
+    low, _ = misses(NOISE, runs=9, n_groups=140, n_draws=2, c=2.0)
     assert too_many(low, 9, ALPHA)
 
 
 def test_planted_the_noise_seed_repeats_within_a_seed():
     """All draws of a seed are one draw, counted again: it seems to be luck, which an attack cannot change."""
     low, _ = misses(
-        NOISE, runs=9, n_groups=150, n_draws=8, c=2.0, change=lambda table: np.repeat(table[:, :1], 8, axis=1)
+        NOISE, runs=9, n_groups=160, n_draws=4, c=2.0, change=lambda table: np.repeat(table[:, :1], 4, axis=1)
     )
     assert too_many(low, 9, ALPHA)
 

@@ -30,9 +30,9 @@ LARGEST_SCALED_BUDGET = 30.0  # beyond, no guess below 1 gives anything that a f
 _POINTS = 600  # at most, that guesses are made for
 _SMOOTHING = 0.1  # outcomes added to those below each threshold: unseen is not impossible
 _CUTOFFS = np.geomspace(0.1, 10.0, 7)  # in outcomes of all that will be run
-_FEWEST_DRAWS = 100  # of the past, for guesses of their own
+_FEWEST_DRAWS = 25  # of the past, for guesses of their own
 _MOST_LEVELS = 32  # of luck that are distinguished
-_FEWEST_LOW = 30  # in the lowest levels
+_FEWEST_LOW = 12  # in the lowest levels
 _BORROWED = 20.0  # draws that all other levels count for
 _USUAL = 0.95  # of seeds, whose draws differ by no more than the reach
 
