@@ -1,0 +1,1 @@
+"""An artificial pancreas whose glucose readings are forged."""
