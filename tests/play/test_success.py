@@ -1,5 +1,7 @@
 """Events as returns: 1 for an episode that met a declared condition, else 0, on single and on vector environments."""
 
+import json
+
 import gymnasium
 import numpy as np
 import pytest
@@ -207,6 +209,12 @@ def test_condition_is_part_of_the_setup_and_is_gated(tmp_path):
     assert any(f"--success {__name__}:stands to allow it" in check.detail for check in verdict.checks)
     allowed = {"environment": "CartPole-v1", "success": f"{__name__}:stands"}
     assert surefoot.verify(tmp_path, agent=network, fresh=64, **allowed).verified
+    # Who forges the unit or the event of a certificate is found out by its files.
+    stated = json.loads((tmp_path / "certificate.json").read_text())
+    assert (stated["success"], stated["features"]) == (f"{__name__}:stands", [["value", 4, "m"]])
+    for forged in ({"success": "stands_forever"}, {"features": [["value", 4, "km"]]}, {"step_seconds": 2.0}):
+        (tmp_path / "certificate.json").write_text(json.dumps(stated | forged))
+        assert surefoot.verify(tmp_path, blocks=0).verdict == "failed"
     # Another setup has another seed.
     plain = surefoot.make_task("CartPole-v1", max_steps=9)
     assert own_seed(plan_of(plain, agent)) != own_seed(plan_of(task, agent))

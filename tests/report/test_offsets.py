@@ -14,6 +14,8 @@ from surefoot.errors import InputError
 from surefoot.play.envs import trial
 from surefoot.report.certificate_text import describe, headline
 from surefoot.report.offsets import Feature, held_offsets, named_features, offset_lines, unit_of_budgets
+from surefoot.report.page import build_page
+from surefoot.runs.read import read_run
 
 
 @given(st.floats(1e-3, 1e3), st.integers(1, 100_000), st.sampled_from([None, 0.02, 0.1, 0.03, 300.0]))
@@ -123,3 +125,18 @@ def test_without_units_nothing_changes():
 def test_units_that_fit_nothing(given, message):
     with pytest.raises(InputError, match=message):
         slide(**given)
+
+
+@pytest.mark.parametrize("unit", ["m", "<script>m</script>"])
+def test_page_draws_them(tmp_path, unit):
+    """A file of others may say anything in a unit."""
+    made = {"max_steps": 200, "features": [["pos", 4, unit]], "step_seconds": 0.02}
+    episodes = surefoot.Episodes.from_returns([200.0] * 400, sigma=0.2, floor=0, ceiling=200, **made)
+    episodes.save(tmp_path / "episodes.npz")
+    surefoot.certify(episodes, [0, 0.1]).save(tmp_path)
+    page = build_page([read_run(tmp_path)])
+    assert "<h3>Offsets over time</h3>" in page
+    # 0.1 / sqrt(50) for a second, drawn and in the table.
+    assert page.count(">0.0141<") == 2
+    assert (f"pos ({unit})" in page) == (unit == "m")
+    assert "<script>m" not in page
