@@ -60,6 +60,7 @@ records: setup
 case: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cases]'
 	$(BIN)/python -m cases.drone --quick
+	$(BIN)/python -m cases.pancreas --quick
 
 bench: setup
 	$(BIN)/python bench/play.py
