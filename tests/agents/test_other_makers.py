@@ -805,9 +805,9 @@ def test_an_onnx_agent_that_looks_at_the_rows_is_noticed_by_its_trial(make, tmp_
 def test_no_two_trials_are_alike(monkeypatch):
     seen = [callables.trial_rows(SPACES) for _ in range(30)]
     assert len({len(rows) for rows in seen}) > 1
-    assert all(100 < len(rows) <= callables.MOST_ROWS for rows in seen)
+    assert all(100 < len(rows) <= callables.MOST_TRIAL_ROWS for rows in seen)
     assert len({float(rows[0, 0, 0]) for rows in seen}) == 30
-    monkeypatch.setattr(callables, "MOST_ROWS", 103)
+    monkeypatch.setattr(callables, "MOST_TRIAL_ROWS", 103)
     wide = surefoot.Spaces(shape=(102,), n_actions=103)
     assert {len(callables.trial_rows(wide)) for _ in range(20)} == {101}  # as no other axis
 

@@ -26,7 +26,7 @@ from surefoot.agents.row_checks import check_rows, first_differing, numbers_of, 
 from surefoot.errors import InputError
 
 # Rows of a trial, at most.
-MOST_ROWS = 131
+MOST_TRIAL_ROWS = 131
 ObservationFunction = Callable[[NDArray[Any]], Any]
 
 
@@ -141,7 +141,7 @@ def trial_rows(spaces: Spaces) -> Tensor:
     """
     shape = (spaces.n_stack, *spaces.shape)
     random = unforeseeable()
-    counts = [count for count in range(101, MOST_ROWS + 1) if count not in (*shape, spaces.n_actions)]
+    counts = [count for count in range(101, MOST_TRIAL_ROWS + 1) if count not in (*shape, spaces.n_actions)]
     return torch.from_numpy(random.uniform(-1, 1, (random.choice(counts), *shape)).astype(np.float32))
 
 

@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 
 from surefoot.agents.sb3.inert_pickle import Inert, Reader, array_of, dtype_of, is_name
-from surefoot.agents.sb3.settings import MOST_NUMBERS, SPACES, Facts, PartSizes, UnreadableError, facts_of_action_parts
+from surefoot.agents.sb3.settings import (
+    MOST_IN_SPACE,
+    SPACES,
+    Facts,
+    PartSizes,
+    UnreadableError,
+    facts_of_action_parts,
+)
 from surefoot.errors import InputError
 
 # Values of one setting: a few bytes of a pickle may repeat a list without end.
@@ -169,8 +176,8 @@ def _read_shape(state: Mapping[str, Any]) -> tuple[int, ...]:
     sides = state.get("_shape", state.get("shape"))
     if not isinstance(sides, tuple) or not all(type(side) is int and side > 0 for side in sides):
         raise UnreadableError("a space has no plain shape")
-    if prod(sides) > MOST_NUMBERS:
-        raise UnreadableError(f"its observations or actions have more than {MOST_NUMBERS:,} numbers")
+    if prod(sides) > MOST_IN_SPACE:
+        raise UnreadableError(f"its observations or actions have more than {MOST_IN_SPACE:,} numbers")
     return sides
 
 

@@ -38,7 +38,7 @@ SPACES = {
 }
 
 # Numbers of an observation or an action, and combinations of the parts of an action.
-MOST_NUMBERS = 2**24
+MOST_IN_SPACE = 2**24
 
 SpaceLimits = tuple[NDArray[np.float32], NDArray[np.float32]]
 PartSizes = tuple[tuple[str, int], ...]
@@ -216,8 +216,8 @@ def facts_of_action_parts(counts: Sequence[int], *, binary: bool) -> dict[str, A
     for count in counts:
         combinations *= count
         # The network has a value for each; and the product of a million twos takes forever.
-        if combinations > MOST_NUMBERS:
-            raise UnreadableError(f"the parts of its actions have more than {MOST_NUMBERS:,} combinations")
+        if combinations > MOST_IN_SPACE:
+            raise UnreadableError(f"the parts of its actions have more than {MOST_IN_SPACE:,} combinations")
     width = len(counts) if binary else sum(counts)
     return {"n_actions": combinations, "width": width, "limits": None, "factors": tuple(counts), "binary": binary}
 

@@ -15,7 +15,7 @@ from surefoot.agents.sb3.inert_pickle import Reader, array_of
 from surefoot.errors import InputError
 from surefoot.files import read_bytes
 
-MOST_BYTES = 2**24
+MOST_STATISTICS = 2**24
 PICKLED_PACKAGES = ("stable_baselines3", "gym", "gymnasium", "numpy")
 
 
@@ -26,7 +26,7 @@ def read_statistics(path: Path) -> Statistics | None:
         InputError: If the file is something else.
     """
     try:
-        content = read_bytes(path, "file of statistics of observations", MOST_BYTES)
+        content = read_bytes(path, "file of statistics of observations", MOST_STATISTICS)
     except FileNotFoundError as error:
         raise InputError(f"no file {path}") from error
     try:
