@@ -141,7 +141,8 @@ def test_refusals_name_the_way_out(folder, capsys):
         capsys,
         "certify",
         folder,
-        match="--env Pendulum-v1 also needs --sigma S, the noise on every new observation; --floor F, the lowest",
+        match="--env Pendulum-v1 also needs --sigma S, the noise on every new observation ('surefoot tune' compares "
+        "several); --floor F, the lowest",
     )
     args = folder / "args.yml"
     for old, new in (("Pendulum-v0", "Pendulum-v1"), ("LunarLander-v2", "LunarLander-v3"), ("Hopper-v3", "Hopper-v4")):

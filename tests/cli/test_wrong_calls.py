@@ -56,7 +56,7 @@ WRONG_PLAY = {
     "env no sigma": ("certify --env CartPole-v1 --agent x --floor 0", "--env CartPole-v1 also needs --sigma"),
     "env nothing": (
         "certify --env Blackjack-v1",
-        "--agent NAME_OR_PATH; --sigma S, the noise on every new observation;",
+        "--agent NAME_OR_PATH; --sigma S, the noise on every new observation ('surefoot tune' compares several);",
     ),
     "env file": (
         "certify --env ./my_env.py:make --agent x --sigma .1",

@@ -56,7 +56,9 @@ def default_agent(task: str, sigma: float) -> str:
     name = f"{task}-s{sigma:g}"
     known = list_agents()
     if name not in known:
-        available = ", ".join(other for other in known if other.startswith(f"{task}-")) or "none"
+        # Large agents are a package of their own.
+        missing = "none; in a checkout pip install ./zoo has those of Atari and MuJoCo"
+        available = ", ".join(other for other in known if other.startswith(f"{task}-")) or missing
         raise InputError(
             f"there is no pretrained agent for {task} at sigma {sigma:g}; name one with agent= (available: {available})"
         )
@@ -78,8 +80,16 @@ def find_card(name_or_path: str) -> Path:
             return candidate
     if meant := did_you_mean(name_or_path, list_agents()):
         raise InputError(f"unknown agent {name_or_path!r}{meant} Or give a path; 'surefoot agents' lists the others")
-    known = ", ".join(list_agents()) or "none"
-    raise InputError(f"unknown agent {name_or_path!r}; pretrained agents: {known}; or give a path")
+    if Path(name_or_path).is_file():
+        raise InputError(
+            f"{name_or_path} is not a file of an agent: expected an SB3 .zip, .onnx, TorchScript .pt, or the card "
+            "of an agent of ours; load other weights into their torch module and give that as module:name"
+        )
+    known = list_agents()
+    shown = ", ".join(known[:5]) or "none"
+    if len(known) > 5:
+        shown += f" and {len(known) - 5} more, which 'surefoot agents' lists"
+    raise InputError(f"unknown agent {name_or_path!r}; pretrained agents: {shown}; or give a path")
 
 
 def load(name_or_path: str) -> Policy:

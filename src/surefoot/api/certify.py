@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,10 +117,16 @@ def certify_run(
     folder = _choose_folder(out, name)
     # Before workers start: episodes of a function of the same name would be taken for those of this one.
     check_reusable(plan, folder)
-    if baseline is None:
-        baseline = stop is None and can_afford_baseline(plan)
+    unasked = baseline is None and stop is None and can_afford_baseline(plan)
     with keep_on_interrupt(folder):
-        if baseline:
+        if baseline or unasked:
+            # What cannot be certified is rejected first.
+            query.answer(plan.probe())
+        if unasked:
+            # The run says itself what is wrong with the environment, if anything is.
+            with suppress(InputError):
+                plan = _with_baseline(plan, folder, as_processes(workers, plan.gpu_share), command)
+        elif baseline:
             plan = _with_baseline(plan, folder, as_processes(workers, plan.gpu_share), command)
         certificate = certified_run(
             plan,

@@ -22,7 +22,7 @@ TASK_NAMES = tuple(BASELINES)  # every task has one, and this table needs no tor
 # What --env needs besides floor and step limit, by option, and what each is.
 WANTED = {
     "agent": "--agent NAME_OR_PATH",
-    "sigma": "--sigma S, the noise on every new observation",
+    "sigma": "--sigma S, the noise on every new observation ('surefoot tune' compares several)",
     "sigmas": "--sigmas LIST, the noises to try",
 }
 # What a task defines itself.
