@@ -1,14 +1,9 @@
 """The patients of the artificial pancreas: the model against scipy's integrator, and what a controller is given."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from scipy.integrate import solve_ivp
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from cases.pancreas import controller
 from cases.pancreas.patient import EATING, MINUTES, READINGS, Patients, advanced, draw_patients, slopes, steady_state
