@@ -30,7 +30,11 @@ DRAWS = 4
 def make(**others: Any) -> surefoot.Task:
     """Return the task: 8 hours, a reading every 5 minutes."""
     return surefoot.make_task(
-        "cases.pancreas.patient:Patients", max_steps=READINGS, n_stack=controller.REMEMBERED, **others
+        "cases.pancreas.patient:Patients",
+        max_steps=READINGS,
+        n_stack=controller.REMEMBERED,
+        feature_units={"glucose": "mg/dL"},
+        **others,
     )
 
 
@@ -137,7 +141,10 @@ def main() -> None:
         for agent in (*map(controller.constant, DOSES), controller.schedule):
             rows.append(certified(task, agent, HEADLINE, n_open_loop, out / agent.__name__))
         never_low = make(success="never_low")
-        rows.append({**certified(never_low, controller.proportional, HEADLINE, n, out / "low"), "event": "never_low"})
+        for draws in (1, DRAWS):
+            name = out / f"low-{draws}"
+            low = certified(never_low, controller.proportional, HEADLINE, n, name, draws_per_seed=draws)
+            rows.append({**low, "event": "never_low"})
         attacks = []
         for sigma in (HEADLINE, 0.0):
             for number, method in enumerate((EvenBias(-1.0), EvenBias(1.0), HiddenMeal())):

@@ -19,7 +19,7 @@ import numpy as np
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
-from surefoot.proof.episode_budget import METHODS, EpisodeCertificate
+from surefoot.proof.episode_budget import BANDS, EpisodeCertificate
 from surefoot.proof.query import certify
 from surefoot.proof.rounding import format_lower, format_upper
 from surefoot.report.certificate_text import digits_for
@@ -27,7 +27,7 @@ from surefoot.report.finished_run import FinishedRun
 
 MOST_COMPARED = 200_000  # episodes: beyond, other methods take longer than a reader waits for a page
 MOST_BET = 20_000  # episodes: bets take longer still
-COMPARED_METHODS = tuple(method for method in METHODS if method not in ("auto", "paper", "sequential"))
+COMPARED_METHODS = ("betting", *BANDS)
 FINE = 50  # at least so many budgets are drawn
 
 Values = list[float | None]

@@ -140,6 +140,11 @@ def test_one_draw_is_no_group():
         OrderedGroups(SeedGroups(np.ones((2, 1)))).make_score(None, 0.0, FLOOR)
 
 
+def test_a_return_below_the_floor_is_refused():
+    with pytest.raises(ValueError, match="below the floor"):
+        OrderedGroups(SeedGroups(np.full((2, 2), -0.1))).make_score(None, 0.0, FLOOR)
+
+
 def test_groups_are_handed_out_by_prefix():
     groups = OrderedGroups(SeedGroups(np.arange(12.0).reshape(4, 3)))
     assert groups.before(2).groups.returns.tolist() == [[0, 1, 2], [3, 4, 5]]

@@ -147,6 +147,8 @@ class OrderedGroups(OrderedOutcomes):
         n_draws = self.groups.n_draws
         if n_draws < 2:
             raise ValueError(f"a seed needs at least 2 draws of the noise, got {n_draws}")
+        if self.groups.returns.min(initial=np.inf) < floor:
+            raise ValueError(f"no return may be below the floor {floor}")
         if guesses is None:
             return GroupScore(np.empty(0), 0.0, [checked_score(None, scaled_budget, floor)], n_draws)
         points, survival, cuts, reach = guesses
