@@ -44,18 +44,8 @@ if TYPE_CHECKING:
 
 # The paper bounds the probability of each number of steps there.
 PER_THRESHOLD_TASKS = ("cartpole-1", "cartpole-5")
-METHODS = (
-    "auto",
-    "paper",
-    "betting",
-    "sequential",
-    "nested",
-    "band",
-    "per-threshold",
-    "dkw",
-    "dkw-one-sided",
-    "binary",
-)
+BANDS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
+METHODS = ("auto", "paper", "betting", "sequential", "nested", *BANDS)
 # methods that decide on earlier returns what they do with later ones
 PLANNED = ("auto", "betting", "sequential", "nested")
 
