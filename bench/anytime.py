@@ -47,12 +47,13 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=4, help="samples of each kind (default: 4)")
     arguments = parser.parse_args()
     rows = []
+    ratios: list[float] = []
     for law in LAWS:
         for scaled_budget in SCALED_BUDGETS:
             for n in NUMBERS:
                 ratio = relative_loss(law, scaled_budget, n, arguments.draws)
                 rows.append({"distribution": law.name, "scaled_budget": scaled_budget, "n": n, "ratio": ratio})
-    ratios = [row["ratio"] for row in rows]
+                ratios.append(ratio)
     summary = {"mean": float(np.mean(ratios)), "largest": float(np.max(ratios))}
     write_json(HERE / "results" / "anytime.json", {"draws": arguments.draws, "rows": rows, **summary})
     print(json.dumps(summary))
