@@ -138,6 +138,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("certify", "--agent x --sigma 0.1,0.2,0.3,0.4", {"plan.noise.features": (0.1, 0.2, 0.3, 0.4)}),
     ("certify", "--agent mine.zip", {"agents.0.0": "mine.zip"}),
     ("certify", "--gamma 0.9", {f"{SCORING}.gamma": 0.9}),
+    ("certify", "--draws-per-seed 4", {"plan.draws_per_seed": 4, "plan.purpose": ()}),
     ("certify", "--budgets 0:0.3:0.1", {"query.budgets": (0.0, 0.1, 0.2, 0.3)}),
     ("certify", "--norm l1", {"query.norm": Norm(name="l1", coordinates=4, observations=200)}),
     ("certify", "--norm linf", {"query.norm": Norm(name="linf", coordinates=4, observations=200)}),
