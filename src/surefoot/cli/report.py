@@ -33,7 +33,6 @@ def add_report(commands: Any) -> None:
         "write a run, or several compared, as HTML page, Markdown, LaTeX, CSV or figure",
         usage="DIR [DIR ...] [options]",
         examples=(
-            "surefoot report runs/cartpole-5-s0.2-sigma0.2-n10000",
             "surefoot report runs/first runs/second --out table.tex",
             "surefoot report runs/first runs/second --out curves.pdf",
             "surefoot report runs/first --evidence",
