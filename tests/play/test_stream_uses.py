@@ -38,6 +38,8 @@ USES = {
         "(Purpose.ATTACK,)",
     ],
     "src/surefoot/runs/attacked.py AttackGrid.twin": ["replace: purpose (Purpose.ATTACK,)", "(Purpose.ATTACK,)"],
+    # For people to look at, like the recorded episode, and no certificate reads them.
+    "src/surefoot/api/faults.py _clean_episodes": ["replace: purpose (Purpose.TAPED,)", "(Purpose.TAPED,)"],
     "src/surefoot/runs/taped_episode.py _record_tape": ["replace: purpose (Purpose.TAPED,)", "(Purpose.TAPED,)"],
     "src/surefoot/attacks/value_gaps.py default_lambdas": ["(Purpose.VALUE_GAPS,)", "replace: purpose purpose"],
     "src/surefoot/attacks/actions.py find_push": ["replace: purpose (Purpose.VALUE_GAPS,)", "(Purpose.VALUE_GAPS,)"],
@@ -99,7 +101,7 @@ USES = {
     "src/surefoot/train/off_policy.py train_off_policy": ["replace: seed run.seed + number"],
     "src/surefoot/train/ppo.py PpoLearner.__init__": ["training_seeds(seed, 0)"],
     "src/surefoot/train/ppo.py train_ppo": ["training_seeds(run.seed, learner.iteration)"],
-    "src/surefoot/train/ppo.py Progress._validate": ["validate: learner.iteration"],
+    "src/surefoot/train/ppo.py PpoProgress._validate": ["validate: learner.iteration"],
     "src/surefoot/train/ppo.py _can_step_after_end": ["training_seeds(0, 0)"],
     "zoo/training/polish.py polish": ["validate: 0"],  # the judge's; rounds of the search count from 1
     "zoo/training/polish.py search_numbers": ["training_seeds(run.seed, 0)", "run_validation: number"],
