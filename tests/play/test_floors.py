@@ -311,22 +311,23 @@ def test_limits_are_rounded_outward_and_discounted():
             of_rewards(low, high)
 
 
-def test_the_guides_wrapper_counts_landings():
-    """Its return is 1 where LunarLander pays the 100 for a landing, else 0."""
+def test_the_guides_event_is_a_landing():
+    """It is met once, at the end of a landing, and never in a fall."""
     from gymnasium.envs.box2d.lunar_lander import heuristic
 
     guide = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "floor-and-ceiling.md").read_text("utf-8")
     (code,) = re.findall(r"^ *```python\n(.*?)```", guide, flags=re.DOTALL | re.MULTILINE)
     names = {}
     exec(textwrap.dedent(code), names)
-    plain = gymnasium.make("LunarLander-v3")
-    environment, returns = names["Landed"](plain), []
+    environment = gymnasium.make("LunarLander-v3")
+    met = []
     for seed, steered in ((0, True), (1, True), (0, False)):
         observation, _ = environment.reset(seed=seed)
-        total, over = 0.0, False
+        events, over = [], False
         while not over:
-            action = heuristic(plain.unwrapped, observation) if steered else 0
-            observation, reward, terminated, truncated, _ = environment.step(action)
-            total, over = total + reward, terminated or truncated
-        returns.append(total)
-    assert returns == [1.0, 1.0, 0.0]
+            action = heuristic(environment.unwrapped, observation) if steered else 0
+            step = environment.step(action)
+            observation, over = step[0], step[2] or step[3]
+            events.append(bool(names["landed"](*step)))
+        met.append((sum(events), events[-1]))
+    assert met == [(1, True), (1, True), (0, False)]

@@ -55,7 +55,7 @@ def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "surefoot.report.certificate_figure", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     for method, package in ((certificate.to_frame, "pandas"), (certificate.plot, "matplotlib")):
-        with pytest.raises(InputError, match=rf"{method.__name__}\(\) needs {package}: pip install {package}"):
+        with pytest.raises(InputError, match=rf"{method.__name__}\(\) needs {package}.* pip install"):
             method()
 
 

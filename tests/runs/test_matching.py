@@ -343,6 +343,13 @@ def test_budgets_of_other_threats_are_not_shown_as_those_of_one_episode(tmp_path
     assert taped[1] is None
 
 
+def test_no_attack_is_recorded_where_it_is_one_on_actions(tmp_path):
+    certificate = certified_run(BASE, Query(budgets=(0.3,)), tmp_path, figure=False)
+    assert certified_module._plan_attack(BASE, certificate, 0.3) is not None
+    noisy = replace(certificate, metadata={**certificate.metadata, "action_sigma": 0.1})
+    assert certified_module._plan_attack(BASE, noisy, 0.3) is None
+
+
 def test_the_blocks_of_another_share_do_not_count(tmp_path):
     """In a directory with blocks of two shares, each share has its own episodes."""
     run_share(BASE, Share(2, 2), tmp_path)

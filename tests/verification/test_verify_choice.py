@@ -34,6 +34,15 @@ def test_both_computations_choose_the_same(law):
                 assert check_choice(*chosen(law, n, radii, ceiling=ceiling)) == []
 
 
+def test_budgets_are_counted_in_sigmas():
+    """With the same episodes a run with half of the noise selects what its budgets ask for, which are twice as far."""
+    for law in (TENTHS, *MORE_LAWS[:3]):
+        returns, claim, made = chosen(law, 700, GRID)
+        halved = Claim("auto", 0.05, 0.5, law.floor, law.ceiling, tuple(radius / 2 for radius in GRID))
+        assert claim.sigma == 1.0
+        assert check_choice(returns, halved, made) == []
+
+
 def test_every_method_was_chosen_above():
     methods = {chosen(law, n, GRID)[2]["method"] for law in MORE_LAWS for n in (19, 20, 150, 700)}
     assert methods == {"band", "binary", "per-threshold", "betting"}

@@ -17,6 +17,7 @@ from surefoot.proof.bounds.samples import OrderedOutcomes
 from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import certified_run
+from surefoot.verification import rerun
 from surefoot.verification.plan_again import recompute_bets
 from surefoot.verification.recompute.bands import Claim
 from surefoot.verification.recompute.sequential import read_stop
@@ -57,6 +58,39 @@ def test_a_run_that_proved_its_goal_is_verified(honest, capsys):
     shown = capsys.readouterr().out
     assert "ok bounds recomputed from the returns, method sequential" in " ".join(shown.split())
     assert "- that the run should not have stopped earlier" in shown
+
+
+def test_fresh_episodes_are_compared_with_the_first_block_alone(honest, monkeypatch):
+    """All episodes up to a good moment are no fair sample, the first block is: it is run in any case."""
+    compared = []
+
+    def noted(recorded, fresh, radii):
+        compared.append(recorded)
+        return capital(recorded, fresh, radii)
+
+    capital = rerun.log_capital
+    monkeypatch.setattr(rerun, "log_capital", noted)
+    assert verify(honest).verified
+    (recorded,) = compared
+    assert recorded.tolist() == Episodes.load(honest / "episodes.npz").returns[: plan().block_size].tolist()
+
+
+def test_blocks_are_rerun_in_another_order(honest, monkeypatch):
+    """An environment that remembers earlier episodes would meet the same past as before."""
+    orders = []
+
+    def noted(raw, plan, blocks, workers, progress=None):
+        orders.append(list(blocks))
+        return again(raw, plan, blocks, workers, progress)
+
+    again = rerun.rerun_blocks
+    monkeypatch.setattr(rerun, "rerun_blocks", noted)
+    n_blocks = -(-len(Episodes.load(honest / "episodes.npz")) // plan().block_size)
+    in_order = [
+        seed for seed in range(40) if np.all(np.diff(np.random.default_rng(seed).choice(n_blocks, 2, False)) > 0)
+    ]
+    assert verify(honest, blocks=2, fresh=0, seed=in_order[0]).replayed == sorted(orders[0])
+    assert orders[0] != sorted(orders[0])
 
 
 def interrupted(done, of, note):

@@ -15,7 +15,7 @@ from typing import Any
 
 from surefoot.errors import printable
 from surefoot.proof.rounding import format_exact, format_percent
-from surefoot.report.certificate_text import bounds_table, headline, notes
+from surefoot.report.certificate_text import assumption, bounds_table, headline, notes
 from surefoot.report.charts import label_runs
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.sentences import ATTACK_HEADS, attack_rows, attack_sentence
@@ -109,7 +109,7 @@ def _caption(runs: Sequence[FinishedRun], *, marked: bool) -> str:
         confidences = sorted({format_percent(one.confidence) for one in stated})
         parts.append(
             "Certified lower bounds on the mean return under every attack with budget B "
-            f"({' or '.join(confidences)} confidence, {' or '.join(sizes)} episodes)"
+            f"({' or '.join(confidences)} confidence, {' or '.join(sizes)} episodes){_assumptions(runs)}"
         )
     if len(stated) < len(runs):
         parts.append("Mean returns under the attacks named")
@@ -117,6 +117,17 @@ def _caption(runs: Sequence[FinishedRun], *, marked: bool) -> str:
     if marked:
         text += " $^*$: below the open-loop baseline, uninformative."
     return text
+
+
+def _assumptions(runs: Sequence[FinishedRun]) -> str:
+    """Return what the bounds assume because a user stated it, as the end of a sentence; by run where they differ."""
+    assumed = {}
+    for run, label in zip(runs, label_runs(runs), strict=True):
+        if run.certificate is not None:
+            assumed[label] = assumption(run.certificate)
+    if len(set(assumed.values())) <= 1:
+        return next(iter(assumed.values()), "")
+    return "".join(f"; {label}{said}" for label, said in assumed.items() if said)
 
 
 def as_csv(runs: Sequence[FinishedRun]) -> str:
