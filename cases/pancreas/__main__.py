@@ -23,6 +23,7 @@ DATA = HERE / "data.json"
 PICTURE = HERE.parents[1] / "docs" / "cases" / "pancreas.svg"
 SIGMAS = (20.0, 40.0, 80.0, 120.0)  # mg/dL
 HEADLINE = 40.0
+LONGER_RUNS = ((20.0, 100_000), (40.0, 100_000), (20.0, 1_000_000))  # sigma and episodes
 DOSES = (1.8, 2.0)  # basal rates
 DRAWS = 4
 
@@ -138,6 +139,10 @@ def main() -> None:
         for sigma in (HEADLINE,) if quick else SIGMAS:
             name = out / f"nested-{sigma:g}"
             rows.append(certified(task, controller.proportional, sigma, n, name, draws_per_seed=DRAWS))
+        if not quick:
+            for sigma, count in LONGER_RUNS:
+                name = out / f"nested-{sigma:g}-{count}"
+                rows.append(certified(task, controller.proportional, sigma, count, name, draws_per_seed=DRAWS))
         for agent in (*map(controller.constant, DOSES), controller.schedule):
             rows.append(certified(task, agent, HEADLINE, n_open_loop, out / agent.__name__))
         never_low = make(success="never_low")
@@ -149,7 +154,10 @@ def main() -> None:
         for sigma in (HEADLINE, 0.0):
             for number, method in enumerate((EvenBias(-1.0), EvenBias(1.0), HiddenMeal())):
                 attacks.append(attacked(task, sigma, method, n_attacked, out / f"attack-{sigma:g}-{number}"))
-    by_name = {(row["controller"], row["sigma"], row.get("draws_per_seed", 1), row.get("event")): row for row in rows}
+    by_name = {}
+    for row in rows:
+        if row["n_episodes"] == n:
+            by_name[row["controller"], row["sigma"], row.get("draws_per_seed", 1), row.get("event")] = row
     plain = by_name["proportional", HEADLINE, 1, None]
     nested = by_name["proportional", HEADLINE, DRAWS, None]
     lost = plain["estimate"] - plain["lower"]
