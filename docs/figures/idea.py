@@ -1,6 +1,6 @@
-"""Draw the idea in two figures: the loop, and the certificate that ``make certify`` prints, from the same episodes.
+"""Draw the loop of attacker, noise and agent, and keep the certificate that ``make certify`` prints.
 
-python docs/figures/idea.py    # writes idea-loop.svg, idea-curve.svg and idea-curve.json, the numbers drawn
+python docs/figures/idea.py    # writes idea-loop.svg and idea-curve.json, the certificate
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 import surefoot
-from surefoot.play.tasks import TASKS
 
 HERE = Path(__file__).resolve().parent
 AGENT = "cartpole-5-gru-polished-s0.35"
 SIGMA = 0.35
 BUDGETS = tuple(step / 10 for step in range(11))
-BOUND, UPPER, FLOOR, ATTACK, NOISE, PLAIN = "#0b5394", "#7f9fbf", "#b45f06", "#a61c00", "#38761d", "#333333"
+BOUND, ATTACK, NOISE, PLAIN = "#0b5394", "#a61c00", "#38761d", "#333333"
 
 
 def box(axes: Axes, centre: tuple[float, float], title: str, note: str, colour: str) -> None:
@@ -66,26 +65,6 @@ def draw_loop(axes: Axes) -> None:
     axes.text(left + 0.2, (low + high) / 2, "action", ha="left", va="center", **small)
 
 
-def draw_curve(axes: Axes, drawn: dict[str, Any]) -> None:
-    """Draw the certified curve, the estimate as a single mark, and the open-loop baseline."""
-    budgets, lower, upper = (drawn["curve"][name] for name in ("budgets", "lower", "upper"))
-    axes.plot(budgets, upper, color=UPPER, lw=1.4, ls="--", label="certified upper bound")
-    axes.plot(budgets, lower, color=BOUND, lw=2.4, label="certified lower bound")
-    axes.fill_between(budgets, lower, upper, color=BOUND, alpha=0.07, lw=0)
-    mark = {"mfc": "white", "color": "black", "ms": 7, "clip_on": False, "zorder": 5}
-    axes.plot([0], [drawn["estimate"]], "D", label="mean without attack (estimate)", **mark)
-    axes.axhline(TASKS["cartpole-5"].baseline.mean, color=FLOOR, ls=":", lw=1.8, label="open-loop baseline (estimate)")
-    axes.set_xlim(0, budgets[-1])
-    axes.set_ylim(0, 1.06 * drawn["ceiling"])
-    axes.set_xlabel("attack budget (l2 norm over an episode)")
-    axes.set_ylabel("mean return")
-    axes.set_title(
-        f"CartPole, sigma {drawn['sigma']:g}: method {drawn['method']}, {drawn['confidence']:.0%} confidence"
-    )
-    axes.grid(alpha=0.25)
-    axes.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 0.21), framealpha=0.95)
-
-
 def certified() -> dict[str, Any]:
     """Return the certificate that ``make certify`` prints, and its bounds at the budgets in between."""
     episodes = surefoot.rollout("cartpole-5", AGENT, sigma=SIGMA, n_episodes=10_000)
@@ -96,21 +75,14 @@ def certified() -> dict[str, Any]:
     return {**stated, "curve": {"budgets": [bound.budget for bound in between], **curve}}
 
 
-def save(name: str, draw: Any, *content: Any) -> None:
-    """Draw one figure and save it."""
+def main() -> None:
+    """Run the episodes of ``make certify``, certify them, write the numbers and the figure."""
+    mpl.rcParams.update({"svg.hashsalt": "surefoot", "font.size": 9})
+    (HERE / "idea-curve.json").write_text(json.dumps(certified(), indent=2) + "\n", encoding="utf-8")
     figure = Figure(figsize=(4.6, 3.7), layout="constrained")
     FigureCanvasSVG(figure)
-    draw(figure.subplots(), *content)
-    figure.savefig(HERE / f"{name}.svg", metadata={"Date": None, "Creator": None})
-
-
-def main() -> None:
-    """Run the episodes of ``make certify``, certify them, write the numbers and both figures."""
-    mpl.rcParams.update({"svg.hashsalt": "surefoot", "font.size": 9})
-    drawn = certified()
-    (HERE / "idea-curve.json").write_text(json.dumps(drawn, indent=2) + "\n", encoding="utf-8")
-    save("idea-loop", draw_loop)
-    save("idea-curve", draw_curve, drawn)
+    draw_loop(figure.subplots())
+    figure.savefig(HERE / "idea-loop.svg", metadata={"Date": None, "Creator": None})
 
 
 if __name__ == "__main__":

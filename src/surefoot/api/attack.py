@@ -312,7 +312,7 @@ def _with_attacker(
         attacker = load_attacker(path)
     if attacker is None:
         attacker = train_attacker(grid.base, grid.budgets, AttackerTraining(minutes=minutes), progress)
-    # A given one is kept too: whoever reads the run may want to repeat it.
+    # A given one is kept too, so that the run can be repeated from its directory.
     if path is not None and not path.exists():
         attacker.save(path)
     return replace(grid, attacker=attacker)
