@@ -39,6 +39,7 @@ LIMITS = ("floor", "ceiling", "reward_range")
 LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
 # What one certificate may answer and one run may consist of; more takes hours, here and for whoever verifies it.
 MOST_ASKED = 1_000  # budgets, thresholds, quantiles, or shares of a CVaR
+MOST_BOUNDED = 25_000  # thresholds, quantiles and shares of a CVaR together, each at every budget
 MOST_THRESHOLDS = 100_000  # of the method "per-threshold"
 MOST_EPISODES = 10_000_000  # of a run, and returns of a file
 MOST_BLOCKS = 200_000  # of a run

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import surefoot
+from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
 from surefoot.api.attack import _read_trials
 from surefoot.attacks import learning
@@ -142,7 +143,7 @@ def test_what_is_proposed_is_what_was_learned_in_the_units_of_each_feature():
 
 def test_at_the_first_step_it_knows_what_the_agent_will_remember():
     """A first observation fills the frames; an agent that remembered zeros would do something else."""
-    plan = plan_of()
+    plan = plan_of(policy=zoo.load("cartpole-5-s0.2"))
     spy = Spy()
     play(replace(plan, attacker=spy, budget=0.0, purpose=(Purpose.ATTACK,)))
     view = View(**spy.views[0])
@@ -150,7 +151,8 @@ def test_at_the_first_step_it_knows_what_the_agent_will_remember():
     filled = view.observation.unsqueeze(1).expand(-1, policy.spaces.n_stack, -1)
     n_outputs = policy.spaces.n_outputs
     assert torch.equal(read_view(view, 30)[:, -n_outputs:], policy.network(filled))
-    assert not torch.equal(policy.network(filled), policy.network(torch.zeros_like(filled)))
+    newest_alone = torch.cat([torch.zeros_like(filled[:, 1:]), filled[:, :1]], dim=1)
+    assert not torch.equal(policy.network(filled), policy.network(newest_alone))
 
 
 def test_every_iteration_learns_from_episodes_of_its_own():

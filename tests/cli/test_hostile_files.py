@@ -165,6 +165,14 @@ def test_more_budgets_than_anybody_asks_for():
     one_line("200000 budgets, expected at most 1000", "report", "run")
 
 
+def test_more_quantiles_at_more_budgets_than_anybody_asks_for():
+    precomputed(np.arange(40.0))
+    many = 300
+    rows = [{"q": (k + 1) / 301, "lower": [0.0] * many, "upper": [100.0] * many} for k in range(many)]
+    change("run/certificate.json", budgets=[0.1] * many, lower=[0.0] * many, upper=[100.0] * many, quantiles=rows)
+    refuted("there are 300 probabilities, quantiles, cvars at 300 budgets", "run", "--blocks", 0)
+
+
 def test_returns_whose_sum_is_no_number():
     precomputed(np.arange(40.0))
     changed = Episodes.from_returns(np.arange(40.0), sigma=0.5, floor=0, ceiling=None)

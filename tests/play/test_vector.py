@@ -201,6 +201,18 @@ def test_training_restarts_rows_as_the_simulator_does(mode):
     assert restarted.sum() > 8
 
 
+def test_an_episode_that_is_over_is_not_over_twice():
+    """The step that starts a row again is none of its episodes, whatever a simulator says of it."""
+    batch = Vector(Simulators(vector_toys.StillOver), 4, np.random.SeedSequence(1), CPU, max_steps=999)
+    batch.reset()
+    to_the_wall = torch.full((4,), 2)
+    over = torch.zeros(4, dtype=torch.bool)
+    while not over.any():
+        over = batch.step(to_the_wall)[2]
+    batch.restart_rows(over)
+    assert not (batch.step(to_the_wall)[2] & over).any()
+
+
 def test_a_row_that_is_only_cut_cannot_be_restarted_alone():
     batch = Vector(Simulators(vector_toys.Walk), 4, np.random.SeedSequence(1), CPU, max_steps=1)
     batch.reset()

@@ -76,3 +76,15 @@ def test_normalized_units_become_a_sigma_per_feature_and_the_least_scales_budget
     assert raw.raw_unit == 1
     with pytest.raises(InputError, match="one sigma for all features"):
         Units((0.5, 2.0)).to_raw_noise(noise)
+
+
+def test_what_takes_hours_to_bound_and_to_verify_is_refused_before_anything_is_run():
+    budgets = tuple(0.01 * k for k in range(250))
+    quantiles = tuple((k + 1) / 101 for k in range(100))
+    Query(budgets=budgets, quantiles=quantiles)
+    message = (
+        "at most 25,000 bounds of thresholds, quantiles and cvars, .* got 101 of them and 250 budgets; ask for fewer"
+    )
+    for more in ({"thresholds": (1.0,)}, {"cvars": (0.5,)}):
+        with pytest.raises(InputError, match=message):
+            Query(budgets=budgets, quantiles=quantiles, **more)

@@ -56,6 +56,14 @@ def test_the_summary_is_that_of_the_records(tmp_path):
     )
 
 
+def test_an_attack_and_its_twin_without_one_have_one_episode_per_environment():
+    """A second one would begin with other noise where the first took longer."""
+    grid = attack()
+    several = replace(grid, base=replace(grid.base, n_envs=2, episodes_per_env=3))
+    assert several.base.block_size == 6
+    assert several.twin.block_size == several.plan(0.1, 0.0).block_size == 2
+
+
 def test_spending_over_time_sums_to_what_was_spent(tmp_path):
     result = attacked_run(attack(lambdas=(0.0,)), tmp_path)
     for budget, spending in zip(BUDGETS, result["budget_used_per_step"], strict=True):

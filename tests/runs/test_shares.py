@@ -71,6 +71,12 @@ def test_a_share_resumes_and_does_not_touch_a_finished_run(shares, tmp_path):
         run_share(PLAN, Share(1, 3), tmp_path / "merged")
 
 
+def test_blocks_of_another_share_are_not_counted_as_done(shares):
+    said = []
+    assert run_share(PLAN, Share(2, 3), shares[0], progress=lambda done, of: said.append((done, of))) == 4
+    assert said == [(0, 4), (2, 4), (4, 4)]
+
+
 def test_gaps_are_refused(shares, tmp_path):
     with pytest.raises(InputError, match=r"3 of 7 blocks are missing \(0, 3, 6\); run their shares, then merge"):
         merge(shares[1:], tmp_path / "merged")

@@ -544,12 +544,13 @@ def test_probabilities_quantiles_and_cvar_agree(method, law):
         )
         claim = Claim(method, 1 - 0.9, 0.5, law.floor, ceiling, (0, 0.3, 1.1), step)
         for share in (-0.1, 0.0, 0.2, 0.77, 0.99, 1.0, 1.1):
-            found = recompute_distribution(returns, claim, at_least=law.floor + share * width)
+            found = recompute_distribution(returns, claim, [("probabilities", law.floor + share * width)])[0]
             limits = [made.probability(law.floor + share * width, budget) for budget in made.budgets]
             agree(limits, found)
         for q in (0.01, 0.3, 0.5, 0.9, 0.999):
-            agree([made.quantile(q, budget) for budget in made.budgets], recompute_distribution(returns, claim, q=q))
-            agree([made.cvar(q, budget) for budget in made.budgets], recompute_distribution(returns, claim, cvar=q))
+            quantile, cvar = recompute_distribution(returns, claim, [("quantiles", q), ("cvars", q)])
+            agree([made.quantile(q, budget) for budget in made.budgets], quantile)
+            agree([made.cvar(q, budget) for budget in made.budgets], cvar)
 
 
 def agree(limits, found):

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from surefoot.episodes import MOST_ASKED, Episodes
+from surefoot.episodes import MOST_ASKED, MOST_BOUNDED, Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.proof.certificate import Certificate, checked_budget, refuse_action_noise
@@ -165,6 +165,12 @@ class Query:
             count = len(getattr(self, name))
             if count > MOST_ASKED:
                 raise InputError(f"expected at most {MOST_ASKED:,} {name}, got {count:,}")
+        asked = len(self.thresholds) + len(self.quantiles) + len(self.cvars)
+        if asked * len(self.budgets) > MOST_BOUNDED:
+            raise InputError(
+                f"expected at most {MOST_BOUNDED:,} bounds of thresholds, quantiles and cvars, one at each of the "
+                f"budgets, got {asked:,} of them and {len(self.budgets):,} budgets; ask for fewer"
+            )
         object.__setattr__(self, "budgets", tuple(checked_budget(budget) for budget in self.budgets))
 
     @classmethod

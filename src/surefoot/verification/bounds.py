@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.episodes import MOST_ASKED, MOST_EPISODES, MOST_THRESHOLDS
+from surefoot.episodes import MOST_ASKED, MOST_BOUNDED, MOST_EPISODES, MOST_THRESHOLDS
 from surefoot.files import extremes, is_count
 from surefoot.verification.plan_again import (
     check_choice,
@@ -21,7 +21,7 @@ from surefoot.verification.plan_again import (
 )
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side, recompute
-from surefoot.verification.recompute.distribution import compare_distribution
+from surefoot.verification.recompute.distribution import KINDS, compare_distribution
 from surefoot.verification.recompute.run_files import Raw, close, is_number, same
 from surefoot.verification.recompute.sequential import check_stop, read_stop
 from surefoot.verification.recompute.shared_budget import SHARED_METHODS, SharedClaim, pilot_of, recompute_shared
@@ -274,10 +274,19 @@ def read_claim(certificate: dict[str, Any]) -> Claim:
     budgets = certificate.get("budgets")
     if not isinstance(budgets, list) or not budgets or not all(is_number(b) and b >= 0 for b in budgets):
         raise CannotRecomputeError(f"budgets are {budgets!r:.200}, expected numbers >= 0")
-    for name in ("budgets", "probabilities", "quantiles", "cvars"):
+    n_asked = 0
+    for name in ("budgets", *KINDS):
         asked = certificate.get(name)
-        if isinstance(asked, list) and len(asked) > MOST_ASKED:
+        if not isinstance(asked, list):
+            continue
+        if len(asked) > MOST_ASKED:
             raise CannotRecomputeError(f"there are {len(asked)} {name}, expected at most {MOST_ASKED}")
+        if name in KINDS:
+            n_asked += len(asked)
+    if n_asked * len(budgets) > MOST_BOUNDED:
+        raise CannotRecomputeError(
+            f"there are {n_asked} {', '.join(KINDS)} at {len(budgets)} budgets, expected at most {MOST_BOUNDED} bounds"
+        )
     ceiling: Any = certificate.get("ceiling")
     step: Any = certificate.get("threshold_spacing")
     if not (ceiling is None or is_number(ceiling)) or not (step is None or is_number(step)):

@@ -9,6 +9,7 @@ with P(Y >= x) = g(r(x)), and at most that of the one with P(Y <= x) = g(s(x)): 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,16 @@ from surefoot.verification.recompute.run_files import Raw, is_number
 Floats = NDArray[np.float64]
 # Relative: bounds are rounded outward by 1e-9, and computed by other formulas here.
 _MARGIN = 1e-7
-# What may be asked for: its name in a certificate, that of its number there, and that of the number here.
-_KINDS = (("probabilities", "at_least", "at_least"), ("quantiles", "q", "q"), ("cvars", "q", "cvar"))
+# What may be asked for: its name in a certificate, and that of its number there.
+KINDS = {"probabilities": "at_least", "quantiles": "q", "cvars": "q"}
+LISTED = 10  # wrong bounds that are named
 
 
 def compare_distribution(raw: Raw, claim: Claim) -> list[str]:
     """Compare the probabilities, quantiles and CVaR that were asked for."""
-    for kind, key, asked in _KINDS:
+    stated = []
+    asked = []
+    for kind, key in KINDS.items():
         rows = raw.certificate.get(kind, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) and is_number(row.get(key)) for row in rows):
             raise CannotRecomputeError(f"{kind} must be a list")
@@ -35,13 +39,16 @@ def compare_distribution(raw: Raw, claim: Claim) -> list[str]:
             raise CannotRecomputeError(f"q of {kind} must be strictly between 0 and 1")
         if rows and claim.method not in METHODS:
             raise CannotRecomputeError(f"{kind} are not computed here for the method {claim.method!r}")
-        for row in rows:
-            found = recompute_distribution(raw.returns, claim, **{asked: float(row[key])})
-            wrong = _compare_row(row, key, claim, found)
-            # One is enough: a forged file may have thousands, at as many budgets.
-            if wrong:
-                return wrong
-    return []
+        stated += [(row, key) for row in rows]
+        asked += [(kind, float(row[key])) for row in rows]
+    if not asked:
+        return []
+    wrong = []
+    found = recompute_distribution(raw.returns, claim, asked)
+    for (row, key), bounds in zip(stated, found, strict=True):
+        wrong += _compare_row(row, key, claim, bounds)
+    # A few say enough: a forged file may have thousands.
+    return wrong[:LISTED]
 
 
 def _compare_row(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.float64]) -> list[str]:
@@ -65,10 +72,17 @@ def _compare_row(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.
     return wrong
 
 
-def recompute_distribution(
-    returns: Floats, claim: Claim, *, at_least: float | None = None, q: float | None = None, cvar: float | None = None
-) -> Floats:
-    """Return, per budget, least and best lower bound and best and loosest upper bound, as (budgets, 2, 2)."""
+def recompute_distribution(returns: Floats, claim: Claim, asked: Sequence[tuple[str, float]]) -> Floats:
+    """Return, per number asked for and budget, least and best lower bound, and best and loosest upper bound.
+
+    Args:
+        returns: The returns.
+        claim: What the certificate says its bounds were computed from.
+        asked: The numbers, each with its kind, one of ``KINDS``.
+
+    Returns:
+        Those bounds, of shape (asked, budgets, 2, 2).
+    """
     points, best, least = bound_tails(returns, claim.floor, claim.ceiling, claim, mirrored=False)
     # The best that the method can claim, and the least; a bound at one point holds at all below it.
     reach = np.maximum.accumulate(np.stack([best, least])[:, ::-1], axis=1)[:, ::-1]
@@ -78,20 +92,16 @@ def recompute_distribution(
     mirrored, best, least = bound_tails(-returns, low, -claim.floor, claim, mirrored=True)
     mirrored_points = -mirrored[::-1]
     stay = np.maximum.accumulate(np.stack([best, least])[:, ::-1], axis=1)
-    rows = []
-    for radius in claim.scaled_budgets:
+    found = np.empty((len(asked), len(claim.budgets), 2, 2))
+    for place, radius in enumerate(claim.scaled_budgets):
         # Bounds of P(Y >= point) and of P(Y <= point) under attack.
         tails = _shift_down(reach, radius)
         heads = _shift_down(stay, radius)
-        if at_least is not None:
-            lower = _probability_low(points, tails, at_least, claim)
-            upper = _probability_high(mirrored_points, heads, at_least, claim)
-            rows.append((lower, upper))
-        elif q is not None:
-            rows.append((_quantile_low(points, tails, q, claim), _quantile_high(mirrored_points, heads, q, claim)))
-        elif cvar is not None:
-            rows.append((_cvar_low(points, tails, cvar, claim), _cvar_high(mirrored_points, heads, cvar, claim)))
-    return np.array(rows, dtype=np.float64)
+        for row, (kind, number) in enumerate(asked):
+            bound_below, bound_above = _BOUNDS[kind]
+            found[row, place, 0] = bound_below(points, tails, number, claim)
+            found[row, place, 1] = bound_above(mirrored_points, heads, number, claim)
+    return found
 
 
 def _shift_down(limits: Floats, radius: float) -> Floats:
@@ -163,3 +173,11 @@ def _lowest_mean(values: Floats, at_most: Floats, q: float) -> float:
     # An infinite value that has no weight counts for nothing.
     counts = weights > 0
     return float(values[counts] @ weights[counts]) / q
+
+
+# How each kind is bounded from below, by bounds of P(Y >= point), and from above, by bounds of P(Y <= point).
+_BOUNDS = {
+    "probabilities": (_probability_low, _probability_high),
+    "quantiles": (_quantile_low, _quantile_high),
+    "cvars": (_cvar_low, _cvar_high),
+}
