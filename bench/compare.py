@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from surefoot.proof.difference import Pairs, difference_interval
-from surefoot.proof.paired_wins import difference_lower
 from surefoot.proof.training_runs import compare_training_runs
 
 Floats = NDArray[np.float64]
@@ -54,9 +53,9 @@ def _with_noise(rng: np.random.Generator, common: Floats, spread: float) -> tupl
     return np.clip(common + own[0], 0, 1), np.clip(0.97 * common + own[1], 0, 1)
 
 
-def surefoot_width(x: Floats, y: Floats) -> float:
+def surefoot_width(x: Floats, y: Floats, *, only_wins: bool) -> float:
     """The interval of ``surefoot compare``."""
-    found = difference_interval(Pairs("seeds", x, y, 0.0, 1.0), ALPHA)
+    found = difference_interval(Pairs("seeds", x, y, 0.0, 1.0, only_wins=only_wins), ALPHA)
     return found.high - found.low
 
 
@@ -152,14 +151,13 @@ def measure_widths(n: int, draws: int) -> list[dict[str, object]]:
     for name, draw in PAIRS.items():
         rng = np.random.default_rng(n)
         widths: dict[str, list[float]] = {}
-        for number in range(draws):
+        for _ in range(draws):
             x, y = draw(rng, n)
-            widths.setdefault("surefoot", []).append(surefoot_width(x, y))
-            # Exact bounds of so many pairs take seconds.
-            if number < 2_000 / n and n <= 1_000 and np.isin(x, (0, 1)).all() and np.isin(y, (0, 1)).all():
-                counts = int((x > y).sum()), int((x < y).sum())
-                low = difference_lower(n, *counts, ALPHA / 2)
-                widths.setdefault("surefoot, wins", []).append(-difference_lower(n, *counts[::-1], ALPHA / 2) - low)
+            only_wins = bool(np.isin(x, (0, 1)).all() and np.isin(y, (0, 1)).all())
+            widths.setdefault("surefoot", []).append(surefoot_width(x, y, only_wins=only_wins))
+            if only_wins:
+                # What is lost where nothing says that only 0 and 1 can occur.
+                widths.setdefault("surefoot, bets", []).append(surefoot_width(x, y, only_wins=False))
             for other, interval in PUBLISHED.items():
                 low, high = interval((x - y + 1) / 2)
                 widths.setdefault(other, []).append(2 * (min(high, 1) - max(low, 0)))

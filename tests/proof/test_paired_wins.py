@@ -32,13 +32,15 @@ def test_the_bound_is_wrong_with_probability_alpha_at_most_and_nearly_so():
     assert 0.7 * ALPHA < worst_error(all_bounds(ALPHA)) <= ALPHA
 
 
-@pytest.mark.parametrize("planted", ["half of the confidence", "only one b", "a set that is not closed"])
+@pytest.mark.parametrize("planted", ["half of the confidence", "only one b", "a set that is not closed", "b as observed"])
 def test_planted_errors_are_noticed_by_that_test(planted, monkeypatch):
     alpha = ALPHA
     if planted == "half of the confidence":
         alpha = 2 * ALPHA
     elif planted == "only one b":
         monkeypatch.setattr(paired_wins, "_is_refuted", refuted_at_one_point)
+    elif planted == "b as observed":
+        monkeypatch.setattr(paired_wins, "_likely_share", lambda n, wins, gamma: (wins / n, wins / n))
     else:
         real = paired_wins._fewest_wins
 
@@ -59,7 +61,7 @@ def test_the_set_is_closed_whatever_ranks_the_outcomes(monkeypatch):
     assert fewest[4] <= 9
 
 
-def refuted_at_one_point(difference, n, fewest, alpha):
+def refuted_at_one_point(difference, n, fewest, likely_b, alpha):
     """The nuisance taken as known: the smallest b that is possible."""
     b = np.array([max(0.0, -difference)])
     return bool(paired_wins._probabilities(b + difference, b, n, fewest)[0] <= alpha)
@@ -89,11 +91,40 @@ def test_what_are_no_counts_is_rejected():
 def test_a_cell_is_bounded_by_its_worst_corner():
     """No difference counts as refuted that one b of a fine grid does not refute."""
     n, alpha = 40, 0.05
+    left = 0.98 * alpha
     for i, j in ((9, 2), (3, 8), (20, 5)):
         bound = difference_lower(n, i, j, alpha)
         fewest = paired_wins._fewest_wins(n, i, j, alpha)
-        b = np.linspace(max(0.0, -bound), (1 - bound) / 2, 4001)
-        assert paired_wins._probabilities(b + bound, b, n, fewest).max() <= alpha
+        low, high = paired_wins._likely_share(n, j, 0.02 * alpha)
+        b = np.linspace(max(low, -bound), min(high, (1 - bound) / 2), 4001)
+        assert paired_wins._probabilities(b + bound, b, n, fewest).max() <= left
         # And it is nearly the best one: a little higher, some b is not refuted.
-        b = np.linspace(max(0.0, -bound - 0.01), (1 - bound - 0.01) / 2, 4001)
-        assert paired_wins._probabilities(b + bound + 0.01, b, n, fewest).max() > alpha
+        b = np.linspace(max(low, -bound - 0.01), min(high, (1 - bound - 0.01) / 2), 4001)
+        assert paired_wins._probabilities(b + bound + 0.01, b, n, fewest).max() > left
+
+
+@pytest.mark.parametrize(("n", "runs"), [(300, 300), (2_000, 200)])
+def test_many_pairs_are_bounded_wrongly_as_often_as_stated(n, runs):
+    """Refuted truths among simulated counts; an honest method fails this with probability 10^-4."""
+    alpha, a, b = 0.1, 0.06, 0.04
+    counts = np.random.default_rng(1).multinomial(n, [a, b, 1 - a - b], size=runs)
+    misses = sum(is_refuted(n, int(i), int(j), a - b, alpha) for i, j, _ in counts)
+    assert stats.binom.sf(misses - 1, runs, alpha) > 1e-4
+    # With three times the error it would fail, so that the test can.
+    planted = sum(is_refuted(n, int(i), int(j), a - b, 3 * alpha) for i, j, _ in counts)
+    assert stats.binom.sf(planted - 1, runs, alpha) < 1e-4
+
+
+def is_refuted(n, i, j, difference, alpha):
+    """Return whether the bound would be above this difference."""
+    gamma = 0.02 * alpha
+    fewest = paired_wins._fewest_wins(n, i, j, alpha)
+    return paired_wins._is_refuted(difference, n, fewest, paired_wins._likely_share(n, j, gamma), alpha - gamma)
+
+
+@pytest.mark.parametrize(("n", "a_alone", "b_alone"), [(200, 30, 12), (10_000, 200, 150)])
+def test_the_bound_is_about_as_far_from_the_estimate_as_normal_counts_would_have_it(n, a_alone, b_alone):
+    estimate = (a_alone - b_alone) / n
+    spread = np.sqrt(((a_alone + b_alone) / n - estimate**2) / n)
+    distance = estimate - difference_lower(n, a_alone, b_alone, 0.025)
+    assert 1 < distance / (stats.norm.isf(0.025) * spread) < 1.1

@@ -17,7 +17,7 @@ from surefoot.verification.claims import check_noise, check_record
 from surefoot.verification.limits import check_limits
 from surefoot.verification.plan_again import planner_version, recompute_means
 from surefoot.verification.recompute.bands import CannotRecomputeError
-from surefoot.verification.recompute.paired_wins import check_wins_bound
+from surefoot.verification.recompute.paired_wins import check_wins_bound, share_lower
 from surefoot.verification.recompute.run_files import Raw, close, differences, is_number, read_side, same
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, Verdict
 
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 COMPARISON_FILE = "comparison.json"
 SCHEMA = 1
-MOST_EXACT = 1_000  # pairs, up to which bounds of wins are exact ones
+MOST_EXACT = 100_000  # pairs, up to which bounds of wins are exact ones
 LISTED = 10  # changed episodes that are named
 REASONS = ("proved", "refuted", "out of reach", "all played", "stopped by hand")
 # The fields of the file; all others are refused, because nothing here checks them.
@@ -282,9 +282,9 @@ def _check_interval(
     anytime = bool(content["anytime"])
     if not (is_number(content["low"]) and is_number(content["high"])):
         return ["low and high must be numbers"]
+    if pairing == "unknown" and only_wins:
+        return _check_wins_of_two(content, x, y, alpha / 4)
     if pairing == "unknown":
-        if only_wins:
-            raise CannotRecomputeError("wins of episodes that nothing pairs are not computed here")
         ends = (floor, ceiling)
         mirrored = (-ceiling, -floor)
         lows = [recompute_means(one, ends, alpha / 4, [0.0], anytime=False) for one in (x, y)]
@@ -304,6 +304,21 @@ def _check_interval(
         else:
             best, least = recompute_means(outcomes, (-span, span), alpha / 2, [0.0], anytime=anytime)
             wrong += _compare(name, claimed, best[0], least[0], span)
+    return wrong
+
+
+def _check_wins_of_two(content: dict[str, Any], x: Floats, y: Floats, alpha: float) -> list[str]:
+    """Return what is wrong with the interval from wins of episodes that nothing pairs: bounds of both shares."""
+    floor = float(content["floor"])
+    span = float(content["ceiling"]) - floor
+    wrong = []
+    for name, sign, one, other in (("low", 1, x, y), ("high", -1, y, x)):
+        won = int((one > floor).sum())
+        lost = int((other == floor).sum())
+        least = share_lower(won, one.size, alpha)
+        most = 1 - share_lower(lost, other.size, alpha)
+        bound = span * (least - most)
+        wrong += _compare(name, sign * content[name], bound + _ROUNDING * span, bound, span)
     return wrong
 
 
