@@ -32,7 +32,9 @@ def test_the_bound_is_wrong_with_probability_alpha_at_most_and_nearly_so():
     assert 0.7 * ALPHA < worst_error(all_bounds(ALPHA)) <= ALPHA
 
 
-@pytest.mark.parametrize("planted", ["half of the confidence", "only one b", "a set that is not closed", "b as observed"])
+@pytest.mark.parametrize(
+    "planted", ["half of the confidence", "only one b", "a set that is not closed", "b as observed"]
+)
 def test_planted_errors_are_noticed_by_that_test(planted, monkeypatch):
     alpha = ALPHA
     if planted == "half of the confidence":

@@ -20,7 +20,7 @@ The supremum is not needed over all b (Berger and Boos 1994). Let [u, v] be an i
 1 - gamma (Clopper and Pearson 1934, from J). Then a - b >= d with confidence 1 - alpha as well if P(R(x)) <= alpha -
 gamma for all (a, b) on the line a - b = d with b in [u, v], provided that there are any. Proof. From an (a, b) with
 a - b < d and b in [u, v] a path as in (2) leads to the line, and stays in [u, v] until there: first a grows, and where
-a + b = 1 is reached before, b falls, to (1 - d)/2 at the least, which is above u because the line has a point in [u, v].
+a + b = 1 is reached before, b falls, to (1 - d)/2 at the least, which is above u, as the line has a point in [u, v].
 So if d exceeds the true a - b, then b is not in [u, v], or P(R(X)) <= alpha - gamma at the true (a, b): together that
 has probability at most alpha. The more pairs there are, the shorter [u, v] is, so that a bound takes seconds at any
 number of pairs up to ``MOST_PAIRS``.
