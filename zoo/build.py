@@ -40,10 +40,7 @@ HERE = Path(__file__).resolve().parent
 def train_one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
     """Train one agent with a preset's settings."""
     from surefoot.train.folder import TrainingRun, has_checkpoint
-    from surefoot.train.off_policy import train_off_policy
     from surefoot.train.presets import prepare_settings, train_agent
-    from surefoot.train.settings import DdpgSettings, DqnSettings
-    from zoo.training.captured import CAPTURED
 
     command = f"python zoo/build.py one {task} {sigma:g} {seed} {device} {preset} {out}"
     run = TrainingRun(
@@ -57,11 +54,7 @@ def train_one(task: str, sigma: float, seed: int, device: str, preset: str, out:
         command=command,
     )
     # Seeds are chosen here, on selection episodes.
-    settings = prepare_settings(preset, run.task, repeats=1)
-    if device == "cuda" and isinstance(settings, DqnSettings | DdpgSettings):
-        train_off_policy(run, settings, CAPTURED)
-    else:
-        train_agent(run, settings)
+    train_agent(run, prepare_settings(preset, run.task, repeats=1))
 
 
 def train_all(arguments: argparse.Namespace) -> None:

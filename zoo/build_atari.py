@@ -3,7 +3,6 @@
     python zoo/build_atari.py train pong-1r 0.1 --seed 0 --time-limit 8 --out runs/atari/pong-1r-s0.1-seed0
     python zoo/build_atari.py train pong-1r 0.1 --seed 0 --time-limit 8 --out runs/atari/pong-1r-s0.1-seed0   # resumes
     python zoo/build_atari.py train freeway 0.2 --teacher freeway-s0 --time-limit 8 --out runs/atari/freeway-s0.2-seed0
-    python zoo/build_atari.py speed freeway --seconds 60
     python zoo/build_atari.py lend runs/atari/pong-1r-s0.05-seed0 pong-full --out runs/atari/pong-full-s0.05-seed0
     python zoo/build.py pick --work runs/atari --device cuda --episodes 2000
 
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
@@ -33,23 +31,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from surefoot.agents.files import load, load_card
 from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import as_policy
-from surefoot.compute import usable_cores
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.tasks import get_task
-from surefoot.train.folder import TrainingCurve, TrainingRun, copy_agent, has_checkpoint
+from surefoot.train.folder import TrainingRun, copy_agent, has_checkpoint
 from surefoot.train.presets import settings_for
 from surefoot.train.settings import with_changes
 from zoo.training.atari import AtariSettings
-from zoo.training.fine_tune import FINE_TUNE, train_fine_tune
-from zoo.training.q_learning import FAST, ExploringEmulators, QLearner, QLearningLoop, train_fast
+from zoo.training.q_learning import FAST, train_fast
 from zoo.training.student import STUDENT, train_student
 
 # By preset: the trainer, and its settings by task.
 TRAINERS: dict[str, tuple[Callable[..., Policy], Mapping[str, AtariSettings]]] = {
     "fast": (train_fast, FAST),
     "student": (train_student, STUDENT),
-    "fine-tune": (train_fine_tune, FINE_TUNE),
 }
 BUDGETS = (0.2, 0.4, 0.6, 0.8)  # at which progress is shown
 
@@ -68,12 +63,7 @@ def train_atari(arguments: argparse.Namespace) -> None:
     """Train one agent until the time limit; print every validation."""
     task = get_task(arguments.task)
     began = time.monotonic()
-    if arguments.teacher is None:
-        preset = "fast"
-    elif arguments.fine_tune:
-        preset = "fine-tune"
-    else:
-        preset = "student"
+    preset = "fast" if arguments.teacher is None else "student"
     name = f"{task.name} {arguments.sigma:g} seed {arguments.seed}"
 
     def say(text: str) -> None:
@@ -118,44 +108,6 @@ def lend_agent(arguments: argparse.Namespace) -> None:
     copy_agent(arguments.folder, arguments.out / "agent", name, task=task.name, training=training)
 
 
-def measure_speed(arguments: argparse.Namespace) -> None:
-    """Measure steps per second of emulators alone, and of playing and learning together."""
-    task = get_task(arguments.task)
-    settings = with_changes(settings_for(FAST, "fast", task.name), [*arguments.set, "learning_starts=2000"])
-    device = torch.device(arguments.device)
-    emulators = ExploringEmulators(task, 0.1, settings, device, 0, 0, arguments.processes or usable_cores())
-    learner = QLearner(task, 0.1, settings, device, 0)
-    loop = QLearningLoop(settings, learner, emulators)
-    curve = TrainingCurve()
-    try:
-        began = time.monotonic()
-        steps = 0
-        while time.monotonic() < began + arguments.seconds / 3:
-            emulators.fleet.run_command("step_on")
-            steps += settings.n_envs
-        print(f"emulators alone: {steps / (time.monotonic() - began):,.0f} steps/s", flush=True)
-        loop.run_until(curve, 10_000, None)
-        steps_before = curve.steps
-        began = time.monotonic()
-        loop.run_until(curve, settings.total_steps, began + arguments.seconds / 3)
-        _wait_for(device)
-        rate = (curve.steps - steps_before) / (time.monotonic() - began)
-        print(f"playing and learning: {rate:,.0f} steps/s", flush=True)
-        began = time.monotonic()
-        for _ in range(100):
-            learner.learn(0.0)
-        _wait_for(device)
-        rate = 100 * settings.updates / (time.monotonic() - began)
-        print(f"learning alone: {rate:,.0f} gradient steps/s", flush=True)
-    finally:
-        loop.close()
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-
-
 def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -166,25 +118,17 @@ def main() -> None:
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--time-limit", type=float, default=8.0, metavar="MINUTES")
     one.add_argument("--teacher", help="train a student of this agent: a folder or a pretrained agent's name")
-    one.add_argument("--fine-tune", action="store_true", help="improve the student of --init-from by its own return")
     one.add_argument("--init-from", help="an agent whose weights to begin with: a folder or a pretrained agent's name")
     one.add_argument("--out", type=Path, required=True)
     one.set_defaults(run=train_atari)
-    fast = commands.add_parser("speed", help="measure the parts of a training")
-    fast.add_argument("task")
-    fast.add_argument("--seconds", type=float, default=60.0)
-    fast.set_defaults(run=measure_speed)
     other = commands.add_parser("lend", help="copy an agent for another task of the same game")
     other.add_argument("folder")
     other.add_argument("task")
     other.add_argument("--out", type=Path, required=True)
     other.set_defaults(run=lend_agent)
-    for command in (one, fast):
-        command.add_argument("--device", default="cuda")
-        command.add_argument("--processes", type=int, help="processes with emulators (default: one per core)")
-        command.add_argument(
-            "--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings other than the preset's"
-        )
+    one.add_argument("--device", default="cuda")
+    one.add_argument("--processes", type=int, help="processes with emulators (default: one per core)")
+    one.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings other than the preset's")
     arguments = parser.parse_args()
     try:
         arguments.run(arguments)

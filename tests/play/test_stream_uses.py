@@ -110,7 +110,6 @@ USES = {
     "zoo/training/atari.py Emulators.__init__": ["training_seeds(seed, first_step)"],
     "zoo/training/q_learning.py QLearner.__init__": ["training_seeds(seed, 0)"],
     "zoo/training/student.py StudentLearner.__init__": ["training_seeds(seed, 0)"],
-    "zoo/training/fine_tune.py FineTuneLearner.__init__": ["training_seeds(seed, 0)"],
     "zoo/build.py run_selection": ["Plan: 0, (Purpose.SELECTION,)", "(Purpose.SELECTION,)"],
 }
 

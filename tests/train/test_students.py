@@ -18,7 +18,6 @@ from zoo.training.student import (
     StudentLearner,
     StudentLoop,
     StudentSettings,
-    fast_outputs,
     train_student,
 )
 
@@ -75,17 +74,6 @@ def test_the_loss_is_regret_error_and_entropy():
     assert float(student.loss(stacks, values).detach()) == pytest.approx(float(expected), rel=1e-4)
     student.rate.mul_(0.5)
     assert float(student.loss(stacks, values).detach()) == pytest.approx(float(expected + 0.025 * entropy), rel=1e-4)
-
-
-@pytest.mark.parametrize("n_stack", [1, 12])
-def test_a_convolution_over_blocks_is_the_networks_own(n_stack):
-    student = StudentLearner(get_task("freeway"), 0.0, replace(TINY, n_stack=n_stack), CPU, 0)
-    stacks = torch.rand((3, n_stack, 84, 84))
-    ours = fast_outputs(student.online, stacks)
-    assert torch.allclose(ours, student.online(stacks), atol=1e-5)
-    assert not torch.allclose(ours, student.online(stacks.flip(-1)), atol=1e-3)
-    ours.sum().backward()
-    assert all(parameter.grad is not None for parameter in student.online.parameters())
 
 
 def test_a_student_learns_what_its_teacher_says_of_what_it_sees():

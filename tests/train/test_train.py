@@ -11,7 +11,6 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 from stable_baselines3 import DQN
-from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from stand_ins import KilledError
 from surefoot.agents import files as zoo
@@ -40,7 +39,6 @@ from surefoot.train.presets import PAPER
 from surefoot.train.settings import DqnSettings
 from toys import not_normal
 from trainings import run_training
-from zoo.training.captured import GraphDQN, sees_pixels
 
 TASK = get_task("cartpole-5")
 TINY = DqnSettings(
@@ -372,8 +370,8 @@ PIXELS = dataclasses.replace(
 )
 
 
-def pixel_model(seed, algorithm=DQN):
-    return build_dqn(get_task("pong-1r"), 0.1, PIXELS, seed, "cpu", algorithm)
+def pixel_model(seed):
+    return build_dqn(get_task("pong-1r"), 0.1, PIXELS, seed, "cpu")
 
 
 def resumed_pixels(tmp_path, monkeypatch, steps=90):
@@ -575,81 +573,3 @@ def test_exported_weights_act_as_the_learner():
     policy = policy_from_weights(TASK.spaces, kept_weights(model), "x")
     histories = np.random.default_rng(0).normal(size=(200, 5, 4)).astype(np.float32)
     assert (model.predict(histories, deterministic=True)[0] == policy.act(torch.from_numpy(histories)).numpy()).all()
-
-
-# --- the captured update, as far as a CPU can tell ------------------------------------------------------------------
-
-
-def batches(model, count, rows=32, seed=0):
-    rng = np.random.default_rng(seed)
-    shape = model.observation_space.shape
-    for _ in range(count):
-        ended = (rng.random((rows, 1)) < 0.1).astype(np.float32)
-        arrays = {
-            "observation": rng.normal(size=(rows, *shape)).astype(np.float32),
-            "successor": rng.normal(size=(rows, *shape)).astype(np.float32),
-            "action": rng.integers(0, 2, (rows, 1)),
-            "reward": rng.normal(size=(rows, 1)).astype(np.float32) * 5,
-            "ended": ended,
-        }
-        yield {name: torch.from_numpy(array).to(model.device) for name, array in arrays.items()}
-
-
-def as_samples(batch):
-    return ReplayBufferSamples(
-        batch["observation"], batch["action"], batch["successor"], batch["ended"], batch["reward"]
-    )
-
-
-def same_updates(graph, plain, steps=20):
-    """Give both learners the same batches and return the largest difference of their weights."""
-    graph.loss = torch.zeros((), device=graph.device)
-    plain.policy.load_state_dict(graph.policy.state_dict())
-    plain._current_progress_remaining = graph._current_progress_remaining = 1.0
-    plain.learn(1)  # sets up its logger
-    plain.policy.load_state_dict(graph.policy.state_dict())
-    for batch in batches(graph, steps):
-        graph.learn_from(batch)
-        plain.replay_buffer.sample = lambda *_, batch=batch, **__: as_samples(batch)
-        plain.train(1, len(batch["reward"]))
-    pairs = zip(graph.q_net.parameters(), plain.q_net.parameters(), strict=True)
-    return max(float((mine - its).detach().abs().max()) for mine, its in pairs)
-
-
-def test_the_captured_update_is_that_of_sb3():
-    settings = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
-    plain = build_dqn(TASK, 0.2, settings, 0, "cpu")
-    assert type(plain) is DQN
-    graph = build_dqn(TASK, 0.2, settings, 1, "cpu", GraphDQN)
-    assert isinstance(graph, GraphDQN)
-    before = [parameter.detach().clone() for parameter in graph.q_net.parameters()]
-    assert same_updates(graph, plain) < 1e-6
-    pairs = zip(before, graph.q_net.parameters(), strict=True)
-    assert max(float((x - y).detach().abs().max()) for x, y in pairs) > 0.05
-
-
-def test_planted_another_discount_in_the_update_alarms():
-    settings = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
-    plain = build_dqn(TASK, 0.2, settings, 0, "cpu")
-    graph = build_dqn(TASK, 0.2, dataclasses.replace(settings, gamma=0.9), 1, "cpu", GraphDQN)
-    assert same_updates(graph, plain) > 1e-4
-
-
-def test_the_captured_update_of_pixels_is_that_of_sb3():
-    plain = pixel_model(0)
-    graph = pixel_model(1, GraphDQN)
-    assert isinstance(graph, GraphDQN)
-    assert sees_pixels(graph)
-    before = [parameter.detach().clone() for parameter in graph.q_net.parameters()]
-    assert same_updates(graph, plain, steps=3) < 1e-6
-    pairs = zip(before, graph.q_net.parameters(), strict=True)
-    assert max(float((x - y).detach().abs().max()) for x, y in pairs) > 1e-4
-
-
-def test_the_actor_on_the_cpu_is_the_network():
-    graph = build_dqn(TASK, 0.2, TINY, 1, "cpu", GraphDQN)
-    histories = np.random.default_rng(0).normal(size=(300, 5, 4)).astype(np.float32)
-    expected = DQN.predict(graph, histories, deterministic=True)[0]
-    assert (graph.predict(histories, deterministic=True)[0] == expected).all()
-    graph.exploration_rate = 1.0
-    assert set(np.concatenate([graph.predict(histories[:1])[0] for _ in range(50)])) == {0, 1}

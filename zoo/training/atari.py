@@ -1,4 +1,4 @@
-"""What the three trainings of Atari agents share.
+"""What the two trainings of Atari agents share.
 
 ``Emulators``        many games in parallel, and the noisy stacks that an agent acts on
 ``FrameBuffer``      clean frames on the learner's device, sampled as stacks with fresh noise
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from surefoot.agents.memory import FrameStack
-from surefoot.agents.networks import CNN, NATURE, recorded
+from surefoot.agents.networks import CNN, NATURE
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
 from surefoot.noise import Noise
@@ -46,7 +46,7 @@ Watch = Callable[[str, NDArray[np.float64]], None]
 
 
 class AtariSettings(TrainingSettings):
-    """What the settings of all three trainings have."""
+    """What the settings of both trainings have."""
 
     total_steps: int
     n_envs: int
@@ -152,9 +152,6 @@ class FrameBuffer:
         self.head = torch.zeros((), dtype=torch.int64, device=device)
         self.written = 0
         self.stream = stream
-        self.sigma = sigma
-        # On a GPU networks compute in half precision, and noise that is drawn in it takes half the memory's time.
-        self.dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
         n_noisy = batch_size * (n_stack + n_steps)
         self.channel = Channel(noise=Noise.of(sigma), n_envs=n_noisy, shape=shape, stream=stream)
 
@@ -186,11 +183,7 @@ class FrameBuffer:
 
     def _noisy_frames(self, rows: Tensor, slot: Tensor) -> Tensor:
         """Return (batch, n_stack + n_steps, *shape) of frames, scaled to [0, 1], each with fresh noise."""
-        in_bytes = _in_words(self.frames)[rows, slot].view(torch.uint8).view(*rows.shape, *self.frames.shape[2:])
-        if self.dtype != torch.float32:
-            noise = torch.empty(in_bytes.shape, dtype=self.dtype, device=in_bytes.device)
-            return noise.normal_(0.0, self.sigma, generator=self.stream.generator).add_(in_bytes, alpha=1 / 255)
-        clean = in_bytes.div(255)
+        clean = self.frames[rows, slot].div(255)
         return self.channel.send(clean.flatten(0, 1)).view_as(clean)
 
     def _stack_at(self, seen: Tensor, newest: int, age: Tensor) -> Tensor:
@@ -198,14 +191,7 @@ class FrameBuffer:
         place = torch.arange(newest - self.n_stack + 1, newest + 1, device=seen.device)
         place = torch.maximum(place, (newest - age).unsqueeze(1))
         batch = torch.arange(len(seen), device=seen.device).unsqueeze(1)
-        return _in_words(seen)[batch, place].view(seen.dtype).view(*place.shape, *seen.shape[2:])
-
-
-def _in_words(frames: Tensor) -> Tensor:
-    """Return frames (a, b, *shape) as (a, b, words) of 64 bits where they divide into them: copied faster."""
-    flat = frames.flatten(2)
-    divides = flat.shape[2] * flat.element_size() % 8 == 0
-    return flat.view(torch.int64) if divides else flat
+        return seen[batch, place]
 
 
 # --- learning -------------------------------------------------------------------------------------------------------
@@ -257,7 +243,7 @@ class AveragedLearner(ABC):
 
     def agent_weights(self) -> NamedArrays:
         """Return the weights of the agent, as it would be now, by the names of its file: the running average."""
-        return arrays_of_network(self.average)
+        return {name: part.detach().cpu().contiguous().numpy() for name, part in self.average.named_parts()}
 
     @torch.no_grad()
     def begin_with(self, policy: Policy) -> None:
@@ -279,7 +265,7 @@ class AveragedLearner(ABC):
         if self.device.type == "cuda" and self.capture:
             if self.graph is None:
                 # The steps that warm it up count too.
-                self.graph = recorded(self.take_steps, self.stream.generator)
+                self.graph = record_graph(self.take_steps, self.stream.generator)
             self.graph.replay()
         else:
             self.take_steps()
@@ -314,9 +300,27 @@ class AveragedLearner(ABC):
         return started_from
 
 
-def arrays_of_network(network: CNN) -> NamedArrays:
-    """Return a network's weights by the names of an agent's file."""
-    return {name: part.detach().cpu().contiguous().numpy() for name, part in network.named_parts()}
+def record_graph(work: Callable[[], None], generator: torch.Generator | None = None) -> torch.cuda.CUDAGraph:
+    """Return the work as a graph to replay, on the same tensors.
+
+    It is done three times before, so that libraries have set themselves up.
+
+    Args:
+        work: What to record; it may not wait for the GPU.
+        generator: Where it draws its random numbers from, if not from torch's own: every replay draws others.
+    """
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    if generator is not None:
+        graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        work()
+    return graph
 
 
 @torch.no_grad()
@@ -406,7 +410,6 @@ def train_agent(
     deadline: float | None,
     started_from: dict[str, str] | None,
     watch: Watch | None = None,
-    validate_first: bool = False,
 ) -> Policy:
     """Train to the end or the deadline; validate, keep the best agent, and write it, the curve and a checkpoint.
 
@@ -418,15 +421,10 @@ def train_agent(
         deadline: When to stop, on the monotonic clock.
         started_from: Name and SHA-256 of the agent that training was initialized from.
         watch: Called after each validation with its returns.
-        validate_first: Whether the agent that training was initialized from may be the best.
     """
     curve = folder.curve
     total_steps = loop.settings.total_steps
     try:
-        if validate_first and not curve.rows:
-            returns_before = validate_loop(run, loop, curve)
-            if watch is not None:
-                watch("validation before training", returns_before)
         while curve.steps < total_steps:
             returns = _run_to_validation(run, loop, curve, deadline)
             loop.learner.save_checkpoint(folder, started_from)

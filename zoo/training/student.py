@@ -28,10 +28,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import conv2d, log_softmax, mse_loss
+from torch import Tensor
+from torch.nn.functional import log_softmax, mse_loss
 
-from surefoot.agents.networks import CNN
 from surefoot.agents.policies import Policy
 from surefoot.compute import usable_cores
 from surefoot.errors import InputError
@@ -59,7 +58,6 @@ from zoo.training.atari import (
 
 SECONDS_BETWEEN_LINES = 10.0
 N_RECENT = 512  # training episodes whose returns are shown
-BLOCK = 4  # pixels: the stride of the first convolution
 
 
 @dataclass(frozen=True)
@@ -251,7 +249,7 @@ class StudentLoop:
     def choose_actions(self, stacks: Tensor, values: Tensor, fraction: float) -> Tensor:
         """Return the student's actions, the best in even emulators and drawn ones in odd; the teacher's in some."""
         with torch.inference_mode(), half_precision(self.learner.device):
-            logits = fast_outputs(self.learner.average, stacks)[:, : self.learner.n_actions]
+            logits = self.learner.average(stacks)[:, : self.learner.n_actions].float()
         drawn = draw_actions(logits, self.emulators.stream)
         chosen = torch.where(self.slot % 2 == 0, logits.argmax(dim=1), drawn)
         if fraction >= self.demonstrations:
@@ -356,7 +354,7 @@ class StudentLearner(AveragedLearner):
     def loss(self, stacks: Tensor, values: Tensor) -> Tensor:
         """Return the mean of the policy's regret, the error of the second head, and the entropy bonus, weighted."""
         with half_precision(self.device):
-            output = fast_outputs(self.online, stacks)
+            output = self.online(stacks).float()
         log_probs = log_softmax(output[:, : self.n_actions], dim=1)
         regret = (log_probs.exp() * (values.amax(dim=1, keepdim=True) - values)).sum(dim=1).mean()
         error = mse_loss(output[:, self.n_actions :], values)
@@ -386,36 +384,6 @@ def draw_actions(logits: Tensor, stream: Stream) -> Tensor:
     # The largest of logits plus Gumbel noise is distributed as their softmax; 0 and 1 would be infinite.
     draws = stream.uniform(0.0, 1.0, tuple(logits.shape)).clamp(1e-12, 1 - 1e-12)
     return (logits - (-draws.log()).log()).argmax(dim=1)
-
-
-def fast_outputs(network: CNN, stacks: Tensor) -> Tensor:
-    """Return what ``network(stacks)`` does, faster on a GPU, in single precision at the end.
-
-    Its first convolution, 8 x 8 with stride 4, is one of 2 x 2 over blocks of 4 x 4 pixels: the same sums, over a
-    number of channels that matrix units like.
-    """
-    first = network.convolutions[0]
-    assert isinstance(first, nn.Conv2d)
-    dtype = torch.bfloat16 if stacks.is_cuda else torch.float32
-    hidden = conv2d(stacks_in_blocks(stacks, dtype), weight_in_blocks(first.weight), first.bias)
-    return network.after_first(hidden.permute(0, 2, 3, 1)).float()
-
-
-def stacks_in_blocks(stacks: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return stacks (rows, frames, high, wide) as (rows, frames * 16, high / 4, wide / 4), channels last in memory."""
-    rows, frames, high, wide = stacks.shape
-    down = high // BLOCK
-    across = wide // BLOCK
-    blocks = torch.empty((rows, down, across, frames, BLOCK, BLOCK), dtype=dtype, device=stacks.device)
-    blocks.copy_(stacks.reshape(rows, frames, down, BLOCK, across, BLOCK).permute(0, 2, 4, 1, 3, 5))
-    return blocks.view(rows, down, across, -1).permute(0, 3, 1, 2)
-
-
-def weight_in_blocks(weight: Tensor) -> Tensor:
-    """Return the weight of a convolution of stride 4 as that of one over ``stacks_in_blocks``."""
-    out, frames, high, wide = weight.shape
-    parts = weight.reshape(out, frames, high // BLOCK, BLOCK, wide // BLOCK, BLOCK)
-    return parts.permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The networks of policies: fully connected (``MLP``), squashed, critics, actions in parts, convolutional (``CNN``).
 
-Also what is done with their weights: hashes, layouts, half precision, and CUDA graphs of small networks."""
+Also what is done with their weights: hashes, layouts and half precision."""
 
 from __future__ import annotations
 
@@ -348,29 +348,6 @@ def _flattened_width(arrays: Arrays, strides: Sequence[int], channels: int, shap
         high = (high - weight.shape[2]) // stride + 1
         wide = (wide - weight.shape[3]) // stride + 1
     return channels * high * wide
-
-
-def recorded(work: Callable[[], None], generator: torch.Generator | None = None) -> torch.cuda.CUDAGraph:
-    """Return the work as a graph to replay, on the same tensors.
-
-    It is done three times before, so that libraries have set themselves up.
-
-    Args:
-        work: What to record; it may not wait for the GPU.
-        generator: Where it draws its random numbers from, if not from torch's own: every replay draws others.
-    """
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            work()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    if generator is not None:
-        graph.register_generator_state(generator)
-    with torch.cuda.graph(graph):
-        work()
-    return graph
 
 
 NATURE = Sizes(NATURE_STRIDES, linear=2)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from surefoot.attacks.base import Described, check_discrete, clip_to_box, normalize_rows, project_l2
-from surefoot.attacks.captured import can_capture, climb_captured
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, clean_values, rows_per_batch
 from surefoot.errors import InputError
 from surefoot.play.channel import View
@@ -88,9 +87,6 @@ class PaperAttack(Described):
     def climb(self, view: View, rows: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Run the inner loop for all pairs of row and target at once; pairs that are done drop out."""
         batch = VictimBatch.of(view, rows, self.smoothing)
-        # The same search, without waiting for the GPU after every step.
-        if can_capture(batch):
-            return climb_captured(self, batch, actions, view.budget_left[rows])
         pair = torch.arange(rows.numel(), device=rows.device)
         start = view.observation[rows]
         left = view.budget_left[rows]

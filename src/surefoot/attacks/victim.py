@@ -31,11 +31,6 @@ NUMBERS_AT_ONCE = {"cpu": 2**23, "cuda": 2**29}
 NUMBERS_OF_SCENE = {"cpu": 2**28, "cuda": 2**32}
 # Directions in which an agent without gradients is probed.
 MOST_PROBES = 16
-# By how much the gradient of one sample is larger on its way through a convolutional network, in half precision: small
-# ones would be rounded to nothing. Where large ones overflow, it is divided by SMALLER, and at last they count as zero.
-SCALE = 64.0
-SMALLER = 64.0
-LEAST_LOGIT_SCALE = 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -193,7 +188,7 @@ class VictimBatch:
         if not isinstance(network, LinearFirstLayer) or not len(self.clean):
             return
         outputs = []
-        with torch.no_grad(), self._autocast_noise():
+        with torch.no_grad():
             for some in self._row_slices():
                 part = self.select_rows(some)
                 outputs.append(network.first(part.memory_after(part.clean)))
@@ -235,10 +230,9 @@ class VictimBatch:
         if self.first_layer_output is None or not isinstance(network, LinearFirstLayer):
             values = _network_values(self.policy, self.memory_after(moved))
         else:
-            with self._autocast_noise():
-                # Linear: first(clean + change) = first(clean) + first_of_change(change).
-                change = network.first_of_change(moved - self.clean, self.episode_start)
-                values = network.after_first((self.first_layer_output + change.unsqueeze(1)).flatten(0, 1)).float()
+            # Linear: first(clean + change) = first(clean) + first_of_change(change).
+            change = network.first_of_change(moved - self.clean, self.episode_start)
+            values = network.after_first((self.first_layer_output + change.unsqueeze(1)).flatten(0, 1))
         if self.noise is None:
             return values
         return _mean_over_samples(values, *self.noise.shape[:2])
@@ -269,28 +263,10 @@ class VictimBatch:
                 return torch.log_softmax(self.values(at).double(), dim=1).gather(1, actions.unsqueeze(1)).squeeze(1)
 
             return self.values(moved), self._estimate_gradient(log_likelihood, moved, reach)
-        # Half precision may overflow: rows in which it did are computed again with a smaller scale.
-        scale = self.scale()
-        values, gradient = self.scaled_gradient(moved, actions, scale)
-        while self.half_precision:
-            again, scale, gradient = find_overflow(gradient, scale)
-            (rows,) = again.nonzero(as_tuple=True)
-            if not len(rows):
-                break
-            gradient[rows] = self.select_rows(rows).scaled_gradient(moved[rows], actions[rows], scale[rows])[1]
-        return values, gradient
-
-    def scale(self) -> Tensor:
-        """Return what the gradient of every row is multiplied by at first."""
-        size = SCALE * self.n_samples if self.half_precision else 1.0
-        return self.clean.new_full((len(self.clean),), size)
-
-    def scaled_gradient(self, moved: Tensor, actions: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the values, and the gradient computed as that of ``scale`` times as much; see ``find_overflow``."""
         all_values = []
         all_gradients = []
         for some in self._row_slices():
-            values, gradient = self.select_rows(some)._log_probability_gradient(moved[some], actions[some], scale[some])
+            values, gradient = self.select_rows(some)._log_probability_gradient(moved[some], actions[some])
             all_values.append(values)
             all_gradients.append(gradient)
         return torch.cat(all_values), torch.cat(all_gradients)
@@ -329,19 +305,6 @@ class VictimBatch:
         size = max(1, self.rows_per_pass // self.n_samples)
         return [slice(first, first + size) for first in range(0, len(self.clean), size)]
 
-    def _autocast_noise(self) -> torch.autocast:
-        """Average over noise in half precision on a GPU, whose usual products of matrices keep no more digits (TF32).
-
-        Not for an undefended agent: its search ends where two actions are nearly tied, and must see which one it takes.
-        """
-        return torch.autocast(self.clean.device.type, torch.float16, enabled=self.half_precision)
-
-    @property
-    def half_precision(self) -> bool:
-        """Whether values and gradients are computed in half precision."""
-        linear = isinstance(self.policy.network, LinearFirstLayer)
-        return linear and self.noise is not None and self.clean.device.type == "cuda"
-
     def share_choosing(self, moved: Tensor, actions: Tensor) -> Tensor:
         """Return the share of the noise samples under which the agent chooses ``actions`` (undefended: 0 or 1)."""
         plain = VictimBatch(
@@ -367,25 +330,13 @@ class VictimBatch:
             gradient += probe * expand_rows((ahead - behind).to(moved.dtype), moved)
         return gradient
 
-    def _log_probability_gradient(self, moved: Tensor, actions: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    def _log_probability_gradient(self, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         here = moved.detach().requires_grad_()
         with torch.enable_grad():
             values = self.values(here)
             wanted = torch.log_softmax(values, dim=1).gather(1, actions.unsqueeze(1)).squeeze(1)
-            (gradient,) = torch.autograd.grad((scale * wanted).sum(), here)
-        return values.detach(), gradient / expand_rows(scale, gradient)
-
-
-def find_overflow(gradient: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return which rows to compute again because half precision overflowed, with which scale, and the gradient so far.
-
-    A row that overflows even with the least scale has no gradient.
-    """
-    # An overflow anywhere in a row's pass makes its gradient infinite or no number.
-    finite = gradient.flatten(1).isfinite().all(dim=1)
-    again = ~finite & (scale > LEAST_LOGIT_SCALE)
-    next_scale = torch.where(again, scale / SMALLER, scale)
-    return again, next_scale, torch.where(expand_rows(finite, gradient), gradient, 0)
+            (gradient,) = torch.autograd.grad(wanted.sum(), here)
+        return values.detach(), gradient
 
 
 def _share_among_copies(noise: Tensor, step: Tensor) -> Tensor:

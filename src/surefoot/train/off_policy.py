@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -62,17 +62,7 @@ COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "explorat
 BUFFER_COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
-class Algorithms(NamedTuple):
-    """Which classes learn: SB3's own, or others that do the same."""
-
-    dqn: type[DQN] = DQN
-    ddpg: type[DDPG] = DDPG
-
-
-SB3 = Algorithms()
-
-
-def train_off_policy(run: TrainingRun, settings: OffPolicySettings, algorithms: Algorithms = SB3) -> Policy:
+def train_off_policy(run: TrainingRun, settings: OffPolicySettings) -> Policy:
     """Train, and write ``agent.npz``, ``agent.json``, ``curve.csv`` and TensorBoard events.
 
     Where the settings ask for repeats, this training seed and those after it are trained, each in ``repeat-K``; the
@@ -86,7 +76,7 @@ def train_off_policy(run: TrainingRun, settings: OffPolicySettings, algorithms: 
     """
     _check_off_policy(run.seed, settings)
     if settings.repeats == 1:
-        return _train_one(run, settings, algorithms)
+        return _train_one(run, settings)
     run.open_folder()
     parts = [run.out / f"repeat-{number}" for number in range(settings.repeats)]
     for number, path in enumerate(parts):
@@ -97,7 +87,7 @@ def train_off_policy(run: TrainingRun, settings: OffPolicySettings, algorithms: 
             shutil.rmtree(path)  # killed before its first checkpoint
         progress = _progress_of_part(run.progress, number, settings.repeats)
         part = replace(run, out=path, seed=run.seed + number, resume=resume, progress=progress)
-        _train_one(part, settings, algorithms)
+        _train_one(part, settings)
     return _keep_best(parts, run.out)
 
 
@@ -109,15 +99,13 @@ def training_environment(task: Task, sigma: float) -> gymnasium.Env[Any, Any]:
     return Monitor(noisy)
 
 
-def build_dqn(
-    task: Task, sigma: float, settings: DqnSettings, seed: int, device: str, algorithm: type[DQN] = DQN
-) -> DQN:
+def build_dqn(task: Task, sigma: float, settings: DqnSettings, seed: int, device: str) -> DQN:
     """Make SB3's DQN with the settings."""
     policy_options: dict[str, Any] = {"net_arch": list(settings.hidden)}
     if task.cartridge is not None:
         # Noisy pixels are floats around [0, 1] and are kept so; SB3 would take bytes and divide them by 255.
         policy_options["normalize_images"] = False
-    return algorithm(
+    return DQN(
         "MlpPolicy" if task.cartridge is None else "CnnPolicy",
         DummyVecEnv([lambda: training_environment(task, sigma)]),
         learning_rate=settings.learning_rate,
@@ -137,9 +125,7 @@ def build_dqn(
     )
 
 
-def build_ddpg(
-    task: Task, sigma: float, settings: DdpgSettings, seed: int, device: str, algorithm: type[DDPG] = DDPG
-) -> DDPG:
+def build_ddpg(task: Task, sigma: float, settings: DdpgSettings, seed: int, device: str) -> DDPG:
     """Make SB3's DDPG with the settings.
 
     It trains once per episode, with as many gradient steps as the episode had steps.
@@ -152,7 +138,7 @@ def build_ddpg(
             f"DDPG needs bounded continuous actions, {task.name} has {task.spaces.n_actions} discrete ones"
         )
     n_actions = len(task.spaces.low)
-    return algorithm(
+    return DDPG(
         "MlpPolicy",
         DummyVecEnv([lambda: training_environment(task, sigma)]),
         learning_rate=settings.learning_rate,
@@ -171,15 +157,6 @@ def build_ddpg(
     )
 
 
-def build_model(
-    task: Task, sigma: float, settings: OffPolicySettings, seed: int, device: str, algorithms: Algorithms = SB3
-) -> OffPolicyAlgorithm:
-    """Make DQN or DDPG, whichever the settings are of."""
-    if isinstance(settings, DdpgSettings):
-        return build_ddpg(task, sigma, settings, seed, device, algorithms.ddpg)
-    return build_dqn(task, sigma, settings, seed, device, algorithms.dqn)
-
-
 def kept_weights(model: Any) -> NamedArrays:
     """Return what is kept of the model when it is the best so far: what acts, and DDPG's critic, which attacks ask."""
     if isinstance(model, DDPG):
@@ -193,14 +170,18 @@ def kept_weights(model: Any) -> NamedArrays:
     return {name: part.cpu().contiguous().numpy().copy() for name, part in network.named_parts()}
 
 
-def _train_one(run: TrainingRun, settings: OffPolicySettings, algorithms: Algorithms) -> Policy:
+def _train_one(run: TrainingRun, settings: OffPolicySettings) -> Policy:
     if run.noise.action_sigma > 0:
         raise InputError("noise on actions (action_sigma=) is trained with PPO alone; leave it out, or the preset")
     folder = run.open_folder()
     task = run.task
     # The networks are small: more than one thread costs more than it brings.
     with single_thread():
-        model = build_model(task, run.sigma, settings, run.seed, run.device, algorithms)
+        model: OffPolicyAlgorithm
+        if isinstance(settings, DdpgSettings):
+            model = build_ddpg(task, run.sigma, settings, run.seed, run.device)
+        else:
+            model = build_dqn(task, run.sigma, settings, run.seed, run.device)
         if run.resume:
             load_checkpoint(folder, model)
         steps_left = settings.total_steps - model.num_timesteps
@@ -216,8 +197,7 @@ def _train_one(run: TrainingRun, settings: OffPolicySettings, algorithms: Algori
                 validation.close()
         policy = policy_from_weights(task.spaces, folder.curve.best_weights, f"{task.name}-s{run.sigma:g}")
     folder.curve.steps = model.num_timesteps
-    package = type(model).__module__.partition(".")[0]
-    folder.finish(policy, run.card(f"{package}.{type(model).__name__}", settings))
+    folder.finish(policy, run.card(f"stable_baselines3.{type(model).__name__}", settings))
     return policy
 
 
