@@ -57,7 +57,7 @@ def overhead(cluster: RayCluster, blocks: int, cores: int) -> dict[str, float]:
 def dealing(cluster: RayCluster, blocks: int) -> dict[str, float]:
     """Return how many blocks a second are dealt as to many workers, and how the driver's memory grows."""
     memory = []
-    with patch.object(Capacity, "now", lambda _: 2 * SIMULATED):
+    with patch.object(Capacity, "current_limit", lambda _: 2 * SIMULATED):
         began = time.perf_counter()
         for done, _ in enumerate(cluster.map_unordered(nothing, None, range(blocks)), start=1):
             if done in (blocks // 5, blocks):

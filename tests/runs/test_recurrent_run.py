@@ -1,4 +1,4 @@
-"""An agent with memory through the whole command: certified, recorded, verified, exported."""
+"""An agent with memory through the whole command: certified, recorded, verified."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ def command(*arguments):
     assert cli.main([str(argument) for argument in arguments]) == 0
 
 
-def test_a_recurrent_agent_from_certificate_to_export(tmp_path, monkeypatch, capsys):
+def test_a_recurrent_agent_is_certified_recorded_and_verified(tmp_path, monkeypatch):
     agent, run = tmp_path / "agent.json", tmp_path / "run"
     policy = recurrent("lstm", encoder=0, last_action=False, seed=7)
     zoo.save(policy, tmp_path / "agent", {"task": "cartpole-1", "sigma": 0.2})
@@ -40,8 +40,6 @@ def test_a_recurrent_agent_from_certificate_to_export(tmp_path, monkeypatch, cap
     verdict = verify(run, agent=str(agent), blocks=None)
     assert verdict.verified
     assert any("bit for bit" in check.detail for check in verdict.checks)
-    command("export", agent, "--out", tmp_path / "agent.zip")
-    assert "load it with sb3_contrib.RecurrentPPO.load" in capsys.readouterr().out
     # The same run by an agent that forgets is another run.
     honest = Recurrent.advance
     monkeypatch.setattr(Recurrent, "advance", lambda self, memory, *rest: honest(self, torch.zeros_like(memory), *rest))

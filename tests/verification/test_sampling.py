@@ -110,7 +110,7 @@ class LyingCluster:
     def __init__(self, folder):
         self.record = Episodes.load(folder / "episodes.npz")
 
-    def map_unordered(self, work, plan, indices, *, gpu=0.0, fingerprint=None):
+    def map_unordered(self, work, plan, indices, *, gpu=0.0):
         for index in indices:
             begin = index * plan.block_size
             yield index, self.record[begin : begin + plan.block_size]

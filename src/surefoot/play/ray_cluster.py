@@ -4,7 +4,6 @@
 - ``Job``: what every node gets once, and checks: its code, versions and weights must be those of this machine.
 - ``Capacity``: how many blocks may be in flight, because nodes come and go.
 - ``BlockTasks``: Ray's tasks. A block that is lost with its node or its process is run again.
-- ``CrossCheck``: one block, sampled at random, is run on two nodes and must come out alike.
 """
 
 from __future__ import annotations
@@ -12,13 +11,11 @@ from __future__ import annotations
 import logging
 import math
 import os
-import secrets
 import socket
 import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
@@ -28,9 +25,7 @@ from typing import Any, Generic, TextIO
 
 import ray
 from ray import exceptions as lost
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from surefoot.compute import processor_kind
 from surefoot.errors import InputError, is_out_of_memory
 from surefoot.play.plan import Plan, agent_hash
 from surefoot.play.workers import LOOK, Given, InFlight, Result
@@ -143,7 +138,6 @@ class Job(Generic[Given, Result]):
 
     work: Callable[[Given, int], Result]
     plan: Given
-    fingerprint: Callable[[Result], str] | None
     identity: dict[str, str]
     cores: int
 
@@ -167,33 +161,11 @@ def identity_of(plan: object) -> dict[str, str]:
     return identity
 
 
-@dataclass(frozen=True)
-class BlockRun:
-    """One block to be run.
-
-    Attributes:
-        index: The number of the block.
-        repeat_on: The node that runs it a second time, for comparison; None if it is run for its result.
-    """
-
-    index: int
-    repeat_on: str | None = None
-
-
-@dataclass(frozen=True)
-class NodeResult(Generic[Result]):
-    """A result, where it was computed, and on which kind of processor."""
-
-    node: str
-    processor: str
-    result: Result
-
-
 _accepted: tuple[str, Job[Any, Any]] | None = None
 
 
-def _run_on_node(box: list[ray.ObjectRef[Job[Any, Any]]], index: int, only_fingerprint: bool) -> NodeResult[Any]:
-    """Compute one result on a worker, or the fingerprint of it."""
+def _run_on_node(box: list[ray.ObjectRef[Job[Any, Any]]], index: int) -> Any:
+    """Compute one result on a worker."""
     global _accepted  # noqa: PLW0603 - one job per worker process, unpacked and checked once
     key = box[0].hex()
     if _accepted is None or _accepted[0] != key:
@@ -202,12 +174,7 @@ def _run_on_node(box: list[ray.ObjectRef[Job[Any, Any]]], index: int, only_finge
         _accepted = (key, job)
     job = _accepted[1]
     os.environ["SUREFOOT_CORES"] = str(job.cores)
-    result = job.work(job.plan, index)
-    if only_fingerprint:
-        assert job.fingerprint is not None
-        result = job.fingerprint(result)
-    device = job.plan.device if isinstance(job.plan, Plan) else "cpu"
-    return NodeResult(ray.get_runtime_context().get_node_id(), processor_kind(device), result)
+    return job.work(job.plan, index)
 
 
 class RayCluster:
@@ -230,31 +197,22 @@ class RayCluster:
         indices: Sequence[int],
         *,
         gpu: float = 0.0,
-        fingerprint: Callable[[Result], str] | None = None,
     ) -> Generator[tuple[int, Result], None, None]:
         """Yield (index, work(plan, index)) as they are finished; see ``Workers``."""
         if not indices:
             return
         capacity = Capacity(needs_of(gpu))
-        tasks = BlockTasks(Job(work, plan, fingerprint, identity_of(plan), int(capacity.needs["CPU"])), capacity.needs)
-        in_flight = InFlight[BlockRun, NodeResult[Result]](tasks.submit_block)
-        # Of the first blocks, so that the comparison does not come when hours of work are done.
-        sampled = secrets.choice(indices[: capacity.current_limit()])
-        to_compare: CrossCheck[Result] | None = None
+        tasks = BlockTasks(Job(work, plan, identity_of(plan), int(capacity.needs["CPU"])), capacity.needs)
+        in_flight = InFlight[int, Result](tasks.submit_block)
         try:
-            for run, future in in_flight.yield_finished(map(BlockRun, indices), capacity.current_limit):
-                result = tasks.collect_result(run, future)
-                if result is None:
-                    in_flight.start_key(run)
-                elif run.repeat_on is not None:
-                    assert to_compare is not None
-                    yield run.index, to_compare.compare_results(run.index, result)
-                elif fingerprint is not None and run.index == sampled and (other := _other_node(result, capacity)):
-                    # It is given out once its repetition agrees: who has all results stops listening.
-                    to_compare = CrossCheck(fingerprint, result)
-                    in_flight.start_key(BlockRun(run.index, repeat_on=other))
+            for index, future in in_flight.yield_finished(indices, capacity.current_limit):
+                try:
+                    result = tasks.collect_result(index, future)
+                except LOST as error:
+                    tasks.count_loss(index, error)
+                    in_flight.start_key(index)
                 else:
-                    yield run.index, result.result
+                    yield index, result
         finally:
             tasks.cancel_running()
 
@@ -266,32 +224,25 @@ class BlockTasks(Generic[Given, Result]):
         # In a list, so that a worker gets the reference and unpacks the job once, not for every block.
         self.box = [ray.put(job)]
         # Ray does not repeat what was lost: it would not know how often is too often.
-        self.task = ray.remote(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=0)(_run_on_node)
-        self.running: dict[BlockRun, ray.ObjectRef[Any]] = {}
+        remote = ray.remote(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=0)(_run_on_node)
+        self.task = remote.options(scheduling_strategy="SPREAD")
+        self.running: dict[int, ray.ObjectRef[Any]] = {}
         self.crashes: Counter[int] = Counter()
         self.dead_nodes: Counter[int] = Counter()
 
-    def submit_block(self, run: BlockRun) -> Future[NodeResult[Result]]:
-        """Begin one block, on any node or on the one that repeats it."""
-        place: Any = "SPREAD"
-        if run.repeat_on is not None:
-            # Soft: if the node has died meanwhile, another one runs it.
-            place = NodeAffinitySchedulingStrategy(run.repeat_on, soft=True)
-        task = self.task.options(scheduling_strategy=place)
-        self.running[run] = task.remote(self.box, run.index, run.repeat_on is not None)
-        future: Future[NodeResult[Result]] = self.running[run].future()
+    def submit_block(self, index: int) -> Future[Result]:
+        """Begin one block on any node."""
+        self.running[index] = self.task.remote(self.box, index)
+        future: Future[Result] = self.running[index].future()
         return future
 
-    def collect_result(self, run: BlockRun, future: Future[NodeResult[Result]]) -> NodeResult[Result] | None:
-        """Return the result; None if it was lost and is to be computed again."""
-        del self.running[run]
+    def collect_result(self, index: int, future: Future[Result]) -> Result:
+        """Return the result, or raise one of ``LOST`` if it is to be computed again."""
+        del self.running[index]
         try:
             return future.result()
-        except LOST as error:
-            self.count_loss(run.index, error)
-            return None
         except lost.RayTaskError as error:
-            raise _find_cause(run.index, error) from error
+            raise _find_cause(index, error) from error
 
     def count_loss(self, index: int, error: Exception) -> None:
         """Raise InputError if a block has cost too many processes or nodes."""
@@ -334,35 +285,6 @@ def _out_of_memory(index: int) -> InputError:
         f"block {index} ran out of memory on its Ray node; finished blocks are kept: start the nodes with fewer "
         "--num-cpus, so that fewer blocks share their memory, and run again"
     )
-
-
-@dataclass
-class CrossCheck(Generic[Result]):
-    """One block, run on two nodes."""
-
-    fingerprint: Callable[[Result], str]
-    first: NodeResult[Result]
-
-    def compare_results(self, index: int, second: NodeResult[Any]) -> Result:
-        """Return the first result if the second, a fingerprint, is its own.
-
-        The record notes the kinds of processors: that bits differ between two kinds is a warning, within one an error.
-        """
-        # Where the other node died meanwhile, the same one may have run it twice.
-        if second.result == self.fingerprint(self.first.result) or second.node == self.first.node:
-            return self.first.result
-        places = " and ".join(f"{one.node[:12]} ({one.processor})" for one in (self.first, second))
-        if second.processor == self.first.processor:
-            raise InputError(
-                f"block {index} has other returns on one Ray node than on another, though their processors are of one "
-                f"kind: {places}; one of them is faulty, or has other libraries: find out which, and run again"
-            )
-        warnings.warn(
-            f"processors of different kinds give other bits for block {index}: {places}; the record notes the "
-            "processor of every block, and verifying a block needs the same kind",
-            stacklevel=2,
-        )
-        return self.first.result
 
 
 class Capacity:
@@ -422,9 +344,3 @@ def _count_fitting(resources: dict[str, float], needs: dict[str, float]) -> int:
 
 def _needs_words(needs: dict[str, float]) -> str:
     return " and ".join(f"{needed:g} {key}" for key, needed in needs.items())
-
-
-def _other_node(result: NodeResult[Any], capacity: Capacity) -> str | None:
-    """Return another node than a result was computed on, if there is one."""
-    others = [str(node["NodeID"]) for node in able_nodes(capacity.needs) if node["NodeID"] != result.node]
-    return secrets.choice(others) if others else None

@@ -87,9 +87,7 @@ def run_blocks(
         # What is on a GPU cannot be sent to another process.
         plan = replace(plan, policy=plan.policy.to("cpu"))
     try:
-        yield from as_workers(workers).map_unordered(
-            run_block, plan, indices, gpu=plan.gpu_share, fingerprint=record_hash
-        )
+        yield from as_workers(workers).map_unordered(run_block, plan, indices, gpu=plan.gpu_share)
     except DeadWorkerError as error:
         raise InputError(f"{error} (environment {plan.task.name}, agent {plan.policy.name})") from error
 
@@ -105,11 +103,6 @@ def run_block(plan: Plan, index: int) -> Episodes:
         who = f"the agent {plan.policy.name} or the environment {plan.task.name}"
         raise InputError(f"{who} failed: {type(error).__name__}: {error}") from error
     return replace(played, processors=((processor_kind(plan.device), 1),))
-
-
-def record_hash(block: Episodes) -> str:
-    """Return the hash of a block, which says nothing of the processor."""
-    return block.sha256
 
 
 def _check_block(plan: Plan, index: int, block: Episodes) -> None:

@@ -46,7 +46,6 @@ class Workers(Protocol):
         indices: Sequence[int],
         *,
         gpu: float = 0.0,
-        fingerprint: Callable[[Result], str] | None = None,
     ) -> Generator[tuple[int, Result], None, None]:
         """Yield (index, work(plan, index)) as they are finished; closing the generator ends the work.
 
@@ -55,7 +54,6 @@ class Workers(Protocol):
             plan: Its first argument, sent once.
             indices: Its second arguments.
             gpu: Share of a GPU that one result needs.
-            fingerprint: Returns what two computations of one result must agree on, where machines may be compared.
         """
 
     def describe(self) -> int | str:
@@ -99,7 +97,6 @@ class Processes:
         indices: Sequence[int],
         *,
         gpu: float = 0.0,
-        fingerprint: Callable[[Result], str] | None = None,  # noqa: ARG002 - one machine agrees with itself
     ) -> Generator[tuple[int, Result], None, None]:
         """Yield (index, work(plan, index)) as they are finished; see ``Workers``."""
         workers = min(self.n, len(indices))

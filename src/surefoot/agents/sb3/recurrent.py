@@ -1,4 +1,4 @@
-"""The LSTM of sb3-contrib's RecurrentPPO (MlpLstmPolicy), from its weights and back to them.
+"""The LSTM of sb3-contrib's RecurrentPPO (MlpLstmPolicy), from its weights.
 
 Its memory begins with zeros and does not hold the last action; only the actor's LSTM acts.
 """
@@ -6,16 +6,13 @@ Its memory begins with zeros and does not hold the last action; only the actor's
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from surefoot.agents.memory import Recurrent
-from surefoot.agents.networks import MLP, Layers
+from surefoot.agents.networks import Layers
 from surefoot.agents.policies import Policy
-from surefoot.agents.recurrent import CELL_PARTS, Form, Visible, recurrent_policy
-from surefoot.agents.sb3.settings import SB3_ACTIVATIONS, Facts, UnreadableError
+from surefoot.agents.recurrent import CELL_PARTS, Form, recurrent_policy
+from surefoot.agents.sb3.settings import Facts, UnreadableError
 from surefoot.errors import InputError
 
 RECURRENT = "sb3_contrib.common.recurrent.policies"
@@ -49,36 +46,3 @@ def rebuild_lstm(facts: Facts, weights: Mapping[str, Tensor], heads: Layers, for
         return recurrent_policy(arrays, facts.spaces, form)
     except InputError as error:
         raise UnreadableError(f"its layers do not fit together: {error}") from error
-
-
-def lstm_model(policy: Policy) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-    """Return the settings and weights of the same agent as RecurrentPPO has them; None if it has no such agent."""
-    memory = policy.memory
-    head = policy.network
-    if not isinstance(memory, Recurrent) or not isinstance(memory.cell, nn.LSTMCell) or memory.has_action:
-        return None
-    if not isinstance(memory.encoder, nn.Identity) or not isinstance(head, Visible):
-        return None
-    network = head.network
-    assert isinstance(network, MLP)
-    widths = [layer.out_features for layer in network.linear[:-1]]
-    width = memory.cell.hidden_size
-    settings = {
-        "lstm_hidden_size": width,
-        # The value of a state is not ours to say: no second LSTM for it.
-        "shared_lstm": True,
-        "enable_critic_lstm": False,
-        "net_arch": {"pi": widths, "vf": []},
-        "activation_fn": SB3_ACTIVATIONS[network.activation],
-    }
-    weights = {theirs: getattr(memory.cell, ours).detach().cpu() for theirs, ours in ACTOR_NAMES.items()}
-    for index, layer in enumerate(network.linear):
-        # Activations have numbers of their own between the layers; the last layer has a name.
-        name = f"mlp_extractor.policy_net.{2 * index}" if index < len(widths) else "action_net"
-        weights[f"{name}.weight"] = layer.weight.detach().cpu()
-        weights[f"{name}.bias"] = layer.bias.detach().cpu()
-    weights["value_net.weight"] = torch.zeros(1, width)
-    weights["value_net.bias"] = torch.zeros(1)
-    if policy.spaces.n_actions is None:
-        weights["log_std"] = torch.zeros(network.linear[-1].out_features)
-    return settings, weights

@@ -7,7 +7,6 @@ import pickle
 import re
 import zipfile
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +20,6 @@ from surefoot.agents.networks import CNN, MLP, PARTS, Critic, Squashed
 from surefoot.agents.normalization import Statistics, taken_apart
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.cnn import cnn_settings, cnn_weights
-from surefoot.agents.sb3.recurrent import lstm_model
 from surefoot.agents.sb3.settings import SB3_ACTIVATIONS
 from surefoot.errors import InputError
 from surefoot.files import write_whole
@@ -30,9 +28,8 @@ from surefoot.files import write_whole
 def write_zip(policy: Policy, path: str | Path, *, as_ppo: bool = False) -> str:
     """Write a policy as a file that SB3's ``DQN.load`` (discrete actions) or ``DDPG.load`` (continuous) opens.
 
-    Continuous actions without tanh are written for ``PPO.load``, an LSTM without encoder for sb3-contrib's
-    ``RecurrentPPO.load``, whichever its actions. ``as_ppo`` writes discrete actions for ``PPO.load`` too. A file of PPO
-    has a new critic: acting does not use it.
+    Continuous actions without tanh are written for ``PPO.load``; ``as_ppo`` writes discrete actions for it too. A file
+    of PPO has a new critic: acting does not use it.
 
     It takes float observations (n_stack, *shape), or shape when it has one frame, in the units of the policy.
     The same policy gives the same bytes. Statistics of observations go into ``vecnormalize.pkl`` in a folder named like
@@ -45,7 +42,7 @@ def write_zip(policy: Policy, path: str | Path, *, as_ppo: bool = False) -> str:
     if statistics is not None:
         saved = _save_statistics(bare, statistics)
         write_whole(statistics_path(Path(path)), lambda file: file.write(saved))
-    return f"{made.package}.{made.algorithm}"
+    return f"stable_baselines3.{made.algorithm}"
 
 
 def statistics_path(path: Path) -> Path:
@@ -89,16 +86,11 @@ class _Model:
     actions: gymnasium.Space[Any]
     weights: dict[str, Tensor]
 
-    @property
-    def package(self) -> str:
-        """Where the algorithm comes from."""
-        return "sb3_contrib" if self.algorithm == "RecurrentPPO" else "stable_baselines3"
-
 
 def _describe_model(policy: Policy, *, as_ppo: bool) -> _Model:
     """Return the policy as SB3 has it, or say why it has no such model."""
     if not policy.stacks_frames:
-        return _describe_recurrent(policy)
+        raise InputError(f"{policy.name} has a memory of its own, and SB3 no such agents: it cannot be written")
     n_actions = policy.spaces.n_actions
     if isinstance(policy.network, MLP) and (as_ppo or (n_actions is None and policy.spaces.low is not None)):
         return _describe_actor(policy, policy.network)
@@ -125,10 +117,11 @@ def _describe_model(policy: Policy, *, as_ppo: bool) -> _Model:
 def _save_model(policy: Policy, made: _Model) -> bytes:
     """Return the file SB3 itself saves for a model with these weights."""
     try:
-        algorithms = import_module(made.package)
+        import stable_baselines3
     except ImportError as error:
-        needed = "Stable-Baselines3" if made.package == "stable_baselines3" else "sb3-contrib"
-        raise InputError(f"writing an SB3 file needs {needed}; from a checkout: pip install '.[all]'") from error
+        raise InputError(
+            "writing an SB3 file needs Stable-Baselines3; from a checkout: pip install '.[all]'"
+        ) from error
     spaces = _SpacesOnly(Box(-np.inf, np.inf, policy.spaces.stacked_shape, np.float32), made.actions)
     if made.kind == "CnnPolicy":
         # SB3 draws a picture to learn its size, and pickles the generator.
@@ -137,9 +130,9 @@ def _save_model(policy: Policy, made: _Model) -> bytes:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         options: dict[str, Any] = {"device": "cpu", "policy_kwargs": made.settings}
-        if not made.algorithm.endswith("PPO"):
+        if made.algorithm != "PPO":
             options["buffer_size"] = 1
-        model = getattr(algorithms, made.algorithm)(made.kind, spaces, **options)
+        model = getattr(stable_baselines3, made.algorithm)(made.kind, spaces, **options)
     weights = made.weights
     if made.algorithm == "PPO":
         # Its critic stays as it was drawn: acting does not use it.
@@ -148,17 +141,6 @@ def _save_model(policy: Policy, made: _Model) -> bytes:
     content = io.BytesIO()
     model.save(content)
     return content.getvalue()
-
-
-def _describe_recurrent(policy: Policy) -> _Model:
-    made = lstm_model(policy)
-    if made is None:
-        raise InputError(
-            f"{policy.name} cannot be written as an SB3 file: of agents with memory of their own sb3-contrib's "
-            "RecurrentPPO has only an LSTM over the observation alone, without encoder"
-        )
-    settings, weights = made
-    return _Model("RecurrentPPO", "MlpLstmPolicy", settings, _action_space(policy), weights)
 
 
 def _action_space(policy: Policy) -> gymnasium.Space[Any]:
