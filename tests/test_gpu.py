@@ -189,7 +189,6 @@ def test_the_captured_steps_of_a_student_are_the_plain_ones():
         found.append(student)
     pairs = zip(*(student.online.state_dict().values() for student in found), strict=True)
     assert max(float((one - other).norm() / (one.norm() + 1e-12)) for one, other in pairs) < 2e-2
-    assert float(found[0].shown[0]) > 0
 
 
 def test_a_short_training_of_a_student_on_a_gpu(tmp_path):

@@ -21,10 +21,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
@@ -46,21 +42,10 @@ TRAINERS: dict[str, tuple[Callable[..., Policy], Mapping[str, AtariSettings]]] =
     "fast": (train_fast, FAST),
     "student": (train_student, STUDENT),
 }
-BUDGETS = (0.2, 0.4, 0.6, 0.8)  # at which progress is shown
-
-
-def describe_returns(line: str, returns: NDArray[np.float64], sigma: float, floor: float) -> str:
-    """Return the line with the mean of the returns and what infinitely many such episodes would certify."""
-    if not len(returns):
-        return line
-    levels = np.arange(floor + 1, returns.max() + 1)
-    reached = ndtri(np.clip((returns[:, None] >= levels).mean(axis=0), 0.5 / len(returns), 1 - 0.5 / len(returns)))
-    values = ", ".join(f"{budget:g}: {floor + ndtr(reached - budget / sigma).sum():.3f}" for budget in BUDGETS)
-    return f"{line}, {len(returns)} episodes: mean {returns.mean():.3f}, plug-in at {values}"
 
 
 def train_atari(arguments: argparse.Namespace) -> None:
-    """Train one agent until the time limit; print every validation."""
+    """Train one agent until the time limit; print what was saved."""
     task = get_task(arguments.task)
     began = time.monotonic()
     preset = "fast" if arguments.teacher is None else "student"
@@ -87,9 +72,6 @@ def train_atari(arguments: argparse.Namespace) -> None:
     }
     if arguments.teacher is not None:
         options["teacher"] = as_policy(arguments.teacher, task.spaces)
-        options["watch"] = lambda line, returns: say(
-            describe_returns(line, returns, arguments.sigma, task.scoring.floor)
-        )
     trainer, settings_by_task = TRAINERS[preset]
     settings = with_changes(settings_for(settings_by_task, preset, task.name), arguments.set)
     trainer(run, settings, **options)

@@ -1,8 +1,8 @@
 """Results of episodes, as an immutable record that can be saved.
 
 ``Episodes`` is the record: whatever runs episodes writes it, whatever proves reads it. Sigma is part of it, so that a
-certificate cannot be computed with another noise than the one that was run. ``checked_returns``, ``check_limits`` and
-``check_arrays`` are the checks of what is in it; ``Baseline`` is the open-loop baseline of a task.
+certificate cannot be computed with another noise than the one that was run. ``checked_returns``,
+``check_return_limits`` and ``check_arrays`` check what is in it; ``Baseline`` is the open-loop baseline of a task.
 """
 
 from __future__ import annotations
@@ -435,7 +435,7 @@ def _check_rewards(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mapp
 
 def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> NDArray[np.float64]:
     """Return 1-D float64 read-only returns, or say what is wrong with them or with their limits."""
-    check_limits(floor, ceiling)
+    check_return_limits(floor, ceiling)
     try:
         given = np.asarray(returns)
     except (TypeError, ValueError) as error:
@@ -473,7 +473,7 @@ def names_limits(found: Any) -> bool:
     return isinstance(found, list) and all(name in LIMITS for name in found)
 
 
-def check_limits(floor: float, ceiling: float | None) -> None:
+def check_return_limits(floor: float, ceiling: float | None) -> None:
     """Refuse limits of the return that are none."""
     if not math.isfinite(floor):
         raise InputError(f"floor must be a finite number, got {floor}")

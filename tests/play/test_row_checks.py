@@ -14,7 +14,7 @@ from surefoot.agents import row_checks as rows_of_agents
 from surefoot.agents.memory import Recurrent
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy
-from surefoot.agents.row_checks import check_rows, first_differing, numbers_of, spread_of
+from surefoot.agents.row_checks import check_row_answers, first_differing, numbers_of, spread_of
 from surefoot.cli.main import main
 from surefoot.errors import DependentRowsError, InputError
 from surefoot.noise import Noise
@@ -250,7 +250,7 @@ def rounded(error):
 
 
 def checked(ask, rows, seed=0):
-    check_rows(ask, [rows], ask(rows), np.random.default_rng(seed), sizes=[2, len(rows)])
+    check_row_answers(ask, [rows], ask(rows), np.random.default_rng(seed), sizes=[2, len(rows)])
 
 
 TIES = torch.randn(50, 4, generator=torch.Generator().manual_seed(1))[:, [0, 0, 2, 3]]
@@ -301,16 +301,16 @@ def test_a_feature_without_noise_does_not_betray_that_a_row_was_moved(noisy):
     rows[:, 0] = 1.0
     options = {"sizes": [2], "noisy": noisy}
     if noisy is None:
-        check_rows(marked, [rows], marked(rows), np.random.default_rng(0), **options)
+        check_row_answers(marked, [rows], marked(rows), np.random.default_rng(0), **options)
         return
     with pytest.raises(DependentRowsError, match="and alone"):
-        check_rows(marked, [rows], marked(rows), np.random.default_rng(0), **options)
+        check_row_answers(marked, [rows], marked(rows), np.random.default_rng(0), **options)
 
 
 @pytest.mark.parametrize("sigma", [(0.4, 0.0, 0.4, 0.0), 0.4])
 def test_the_checks_of_a_run_know_which_features_have_noise(sigma, monkeypatch, same_draws):
     given = []
-    monkeypatch.setattr(row_checks, "check_rows", lambda *_, **options: given.append(options["noisy"]))
+    monkeypatch.setattr(row_checks, "check_row_answers", lambda *_, **options: given.append(options["noisy"]))
     policy = as_policy("cartpole-1-s0.2", TASK.spaces)
     play(replace(plan_of(policy, n_episodes=3), noise=Noise.of(sigma)))
     expected = None if sigma == 0.4 else [True, False, True, False]

@@ -16,7 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,9 +40,6 @@ from surefoot.train.selection import validate
 from surefoot.train.settings import TrainingSettings
 
 SECONDS_BETWEEN_SAVES = 60.0  # where no validation decides when to save
-
-# Called now and then with a line about the training and the returns of some episodes of the agent as it is.
-Watch = Callable[[str, NDArray[np.float64]], None]
 
 
 class AtariSettings(TrainingSettings):
@@ -340,37 +337,32 @@ def half_precision(device: torch.device) -> AbstractContextManager[Any]:
 # --- a training -----------------------------------------------------------------------------------------------------
 
 
-class TrainingLoop(Protocol):
-    """One way of training an Atari agent, as validation and the training directory see it."""
+class TrainingLoop(ABC):
+    """One way of training an Atari agent, as validation and the training directory see it.
 
-    @property
-    def settings(self) -> AtariSettings:
-        """The numbers of the preset."""
+    Attributes:
+        settings: The numbers of the preset.
+        learner: What learns.
+        emulators: Where it acts.
+        label: What stands in the agent's name between task and sigma.
+        keeps_best_bound: Whether the weights with the highest certified value are kept, even if no budget is asked for.
+        recent_returns: The returns of the last greedy training episodes, where they are counted.
+    """
 
-    @property
-    def learner(self) -> AveragedLearner:
-        """What learns."""
+    settings: AtariSettings
+    learner: AveragedLearner
+    emulators: Emulators
+    label = ""
+    keeps_best_bound = False
+    recent_returns: Collection[float] = ()
 
-    @property
-    def label(self) -> str:
-        """What stands in the agent's name between task and sigma."""
-
-    @property
-    def keeps_best_bound(self) -> bool:
-        """Whether the weights with the highest certified value are kept, even if no budget is asked for."""
-
-    @property
-    def recent_returns(self) -> Collection[float]:
-        """The returns of the last greedy training episodes, where they are counted."""
-
+    @abstractmethod
     def run_until(self, curve: TrainingCurve, last_step: int, deadline: float | None) -> None:
         """Run and learn up to a number of steps or a deadline."""
 
+    @abstractmethod
     def exploration(self, steps: int) -> float:
         """Return how much it explores after so many steps."""
-
-    def close(self) -> None:
-        """End the emulators."""
 
 
 def check_atari(task: Task, preset: str) -> None:
@@ -409,7 +401,6 @@ def train_agent(
     *,
     deadline: float | None,
     started_from: dict[str, str] | None,
-    watch: Watch | None = None,
 ) -> Policy:
     """Train to the end or the deadline; validate, keep the best agent, and write it, the curve and a checkpoint.
 
@@ -420,17 +411,14 @@ def train_agent(
         card: What the model card says of the training.
         deadline: When to stop, on the monotonic clock.
         started_from: Name and SHA-256 of the agent that training was initialized from.
-        watch: Called after each validation with its returns.
     """
     curve = folder.curve
     total_steps = loop.settings.total_steps
     try:
         while curve.steps < total_steps:
-            returns = _run_to_validation(run, loop, curve, deadline)
+            _run_to_validation(run, loop, curve, deadline)
             loop.learner.save_checkpoint(folder, started_from)
             write_agent(folder, run, loop, card, started_from)
-            if watch is not None and returns is not None:
-                watch(f"validation at step {curve.steps:,}", returns)
             if run.progress is not None:
                 run.progress(curve.steps, total_steps, curve)
             if is_late(deadline):
@@ -439,23 +427,19 @@ def train_agent(
         loop.learner.save_checkpoint(folder, started_from)
         raise
     finally:
-        loop.close()
+        loop.emulators.close()
     return write_agent(folder, run, loop, card, started_from)
 
 
-def _run_to_validation(
-    run: TrainingRun, loop: TrainingLoop, curve: TrainingCurve, deadline: float | None
-) -> NDArray[np.float64] | None:
-    """Train up to the next validation and return its returns.
-
-    Without validation: train for one minute and keep the current weights.
-    """
+def _run_to_validation(run: TrainingRun, loop: TrainingLoop, curve: TrainingCurve, deadline: float | None) -> None:
+    """Train up to the next validation and run it; without any: train for one minute and keep the current weights."""
     settings = loop.settings
     next_validation = min(curve.steps + settings.validation_interval, settings.total_steps)
     if settings.validation_episodes:
         with fastest_convolutions():
             loop.run_until(curve, next_validation, deadline)
-        return validate_loop(run, loop, curve)
+        validate_loop(run, loop, curve)
+        return
     pause = time.monotonic() + SECONDS_BETWEEN_SAVES
     if deadline is not None:
         pause = min(pause, deadline)
@@ -468,14 +452,13 @@ def _run_to_validation(
         curve.add(np.array(loop.recent_returns), loop.exploration(curve.steps), weights)
     curve.best_step = curve.steps
     curve.best_weights = weights
-    return None
 
 
-def validate_loop(run: TrainingRun, loop: TrainingLoop, curve: TrainingCurve) -> NDArray[np.float64]:
-    """Run noisy greedy episodes from resets with the agent as it would be stored; keep the best; return the returns."""
+def validate_loop(run: TrainingRun, loop: TrainingLoop, curve: TrainingCurve) -> None:
+    """Run noisy greedy episodes from resets with the agent as it would be stored; keep the best."""
     weights = halved(loop.learner.agent_weights())
     n_episodes = loop.settings.validation_episodes
-    played = validate(
+    validate(
         run,
         curve,
         agent_of_weights(run.task, weights, "candidate"),
@@ -487,7 +470,6 @@ def validate_loop(run: TrainingRun, loop: TrainingLoop, curve: TrainingCurve) ->
         device=run.device,
         n_envs=min(n_episodes, loop.settings.n_envs // 2),
     )
-    return played.returns
 
 
 def write_agent(

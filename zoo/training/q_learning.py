@@ -29,6 +29,7 @@ from zoo.training.atari import (
     AveragedLearner,
     Emulators,
     FrameBuffer,
+    TrainingLoop,
     begin_training,
     card_of_run,
     check_atari,
@@ -115,12 +116,12 @@ def train_fast(
     return train_agent(loop, run, folder, card, deadline=deadline, started_from=started_from)
 
 
-class QLearningLoop:
+class QLearningLoop(TrainingLoop):
     """The emulators, in which the agent explores, and double Q-learning from what they show."""
 
-    label = ""
-    keeps_best_bound = False
-    recent_returns: tuple[float, ...] = ()
+    settings: FastSettings
+    learner: QLearner
+    emulators: ExploringEmulators
 
     def __init__(self, settings: FastSettings, learner: QLearner, emulators: ExploringEmulators) -> None:
         self.settings = settings
@@ -146,10 +147,6 @@ class QLearningLoop:
         settings = self.settings
         fraction = min(1.0, steps / max(1, settings.exploration_steps))
         return settings.exploration_initial + fraction * (settings.exploration_final - settings.exploration_initial)
-
-    def close(self) -> None:
-        """End the emulators."""
-        self.emulators.close()
 
 
 class ExploringEmulators(Emulators):

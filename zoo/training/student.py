@@ -45,7 +45,7 @@ from zoo.training.atari import (
     AveragedLearner,
     Emulators,
     FrameBuffer,
-    Watch,
+    TrainingLoop,
     begin_training,
     card_of_run,
     check_atari,
@@ -56,8 +56,7 @@ from zoo.training.atari import (
     train_agent,
 )
 
-SECONDS_BETWEEN_LINES = 10.0
-N_RECENT = 512  # training episodes whose returns are shown
+N_RECENT = 512  # training episodes whose returns stand for a validation where there is none
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,6 @@ def train_student(
     teacher: Policy,
     init_from: Policy | None = None,
     processes: int | None = None,
-    watch: Watch | None = None,
 ) -> Policy:
     """Train until the steps or the time are used up; write the best agent, the curve and a checkpoint.
 
@@ -109,7 +107,6 @@ def train_student(
         teacher: An agent that plays the task without noise and says what actions are worth.
         init_from: A student for less noise, whose weights to begin with.
         processes: How many processes run emulators; None: one per core.
-        watch: Called every 10 seconds with the returns of the last greedy training episodes, and after validations.
 
     Raises:
         InputError: If the task is not one of Atari's, agents do not fit, or the folder cannot be used.
@@ -136,7 +133,6 @@ def train_student(
         demonstrations=settings.demonstrations if started_from is None else 0.0,
         deadline=deadline,
         seconds_before=seconds_before,
-        watch=watch,
     )
     card = card_of_run(
         run,
@@ -145,12 +141,14 @@ def train_student(
         teacher=identity(teacher),
         time_limit=run.time_limit,
     )
-    return train_agent(loop, run, folder, card, deadline=deadline, started_from=started_from, watch=watch)
+    return train_agent(loop, run, folder, card, deadline=deadline, started_from=started_from)
 
 
-class StudentLoop:
+class StudentLoop(TrainingLoop):
     """The emulators, in which the student acts on noisy frames and the teacher labels the clean ones."""
 
+    settings: StudentSettings
+    learner: StudentLearner
     label = "-student"
     keeps_best_bound = True
 
@@ -168,7 +166,6 @@ class StudentLoop:
         demonstrations: float = 0.0,
         deadline: float | None = None,
         seconds_before: float = 0.0,
-        watch: Watch | None = None,
     ) -> None:
         assert task.cartridge is not None
         self.cartridge = task.cartridge
@@ -177,7 +174,6 @@ class StudentLoop:
         self.teacher = teacher
         self.demonstrations = demonstrations
         self.deadline = deadline
-        self.watch = watch
         device = learner.device
         self.emulators = Emulators(
             [task.cartridge] * settings.n_envs,
@@ -197,9 +193,6 @@ class StudentLoop:
         self.recent_returns: deque[float] = deque(maxlen=N_RECENT)
         # The emulators have started only now: in a short training their start must not count.
         self.began = time.monotonic() - seconds_before
-        self.watched = time.monotonic()
-        self.steps_watched = first_step
-        self.updates_watched = learner.updates
 
     def run_until(self, curve: TrainingCurve, last_step: int, deadline: float | None) -> None:
         """Run and learn up to a number of steps or a deadline, the emulators stepping while the GPU learns."""
@@ -208,8 +201,6 @@ class StudentLoop:
             learns = curve.steps >= learning_starts and self.learner.buffer.is_ready
             self.step(self.fraction_done(curve.steps), learns=learns)
             curve.steps += self.settings.n_envs
-            if self.watch is not None and time.monotonic() > self.watched + SECONDS_BETWEEN_LINES:
-                self.watch(self._describe_progress(curve.steps), np.array(self.recent_returns))
 
     def fraction_done(self, steps: int) -> float:
         """Return how much of the training is over, in steps or in time."""
@@ -264,31 +255,12 @@ class StudentLoop:
             return 0.0
         return 1 - self.fraction_done(steps) / self.demonstrations
 
-    def close(self) -> None:
-        """End the emulators."""
-        self.emulators.close()
-
     def _count_returns(self, board: Board) -> None:
         """Keep the returns of the last episodes that the student's best actions led to, in the even emulators."""
         self.returns += count_rewards(self.cartridge, board.rewards)
         over = board.over != 0
         self.recent_returns.extend(self.returns[::2][over[::2]].tolist())
         self.returns[over] = 0.0
-
-    def _describe_progress(self, steps: int) -> str:
-        """Return a line about the training since the last one."""
-        regret, error, entropy = self.learner.shown.tolist()
-        updates = self.learner.updates
-        now = time.monotonic()
-        steps_per_second = (steps - self.steps_watched) / (now - self.watched)
-        updates_per_second = (updates - self.updates_watched) / (now - self.watched)
-        self.watched = now
-        self.steps_watched = steps
-        self.updates_watched = updates
-        return (
-            f"step {steps:,} ({steps_per_second:,.0f}/s), {updates:,} updates ({updates_per_second:,.0f}/s), "
-            f"regret {regret:.5f}, error {error:.5f}, entropy {entropy:.3f}"
-        )
 
 
 class LabeledBuffer(FrameBuffer):
@@ -343,8 +315,6 @@ class StudentLearner(AveragedLearner):
             batch_size=settings.batch_size,
             stream=self.stream,
         )
-        # Expected regret, squared error of the values, entropy: running means, kept on the device.
-        self.shown = torch.zeros(3, device=device)
 
     def next_loss(self) -> Tensor:
         """Return the loss of a fresh sample."""
@@ -359,7 +329,6 @@ class StudentLearner(AveragedLearner):
         regret = (log_probs.exp() * (values.amax(dim=1, keepdim=True) - values)).sum(dim=1).mean()
         error = mse_loss(output[:, self.n_actions :], values)
         entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
-        self.shown.lerp_(torch.stack((regret, error, entropy)).detach(), 0.01)
         # The bonus falls with the learning rate, which is a tensor: a captured graph reads both.
         bonus = self.settings.entropy / self.first_rate * self.rate
         return self.settings.regret * regret + error - bonus * entropy

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from surefoot.agents.own_randomness import seeded, states
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.row_checks import check_rows, first_differing, numbers_of, spread_of, unforeseeable
+from surefoot.agents.row_checks import check_row_answers, first_differing, numbers_of, spread_of, unforeseeable
 from surefoot.errors import InputError
 
 # Rows of a trial, at most.
@@ -190,7 +190,7 @@ def check_repeats(policy: Policy, seen: Tensor, answer: Tensor) -> None:
         return _with_choice(output, n_actions)
 
     sizes = [len(seen), int(random.integers(2, 100))]
-    check_rows(ask, [seen], _with_choice(answer, n_actions), random, sizes=sizes)
+    check_row_answers(ask, [seen], _with_choice(answer, n_actions), random, sizes=sizes)
     ignored = any(isinstance(part, CheckedOutput) and part.ignores_draws for part in policy.network.modules())
     if any(drawn) and not ignored:
         raise InputError(

@@ -48,7 +48,7 @@ def numbers_of(action: Tensor, n_actions: int | None) -> Tensor:
     return torch.nn.functional.one_hot(action, n_actions)
 
 
-def check_rows(
+def check_row_answers(
     ask: Ask,
     parts: Parts,
     together: Tensor,

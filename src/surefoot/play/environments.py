@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 
 from surefoot.agents.policies import Spaces
-from surefoot.episodes import LIMITS, check_limits
+from surefoot.episodes import LIMITS, check_return_limits
 from surefoot.errors import InputError
 from surefoot.play.envs.cartpole import CartPole, is_cartpole
 from surefoot.play.envs.flat import FlatAction, FlatObservation, flatten_env
@@ -195,7 +195,7 @@ class Inspected:
         if ceiling is not None:
             high = ceiling
         assert low is not None
-        check_limits(low, high)
+        check_return_limits(low, high)
         stated = self._stated_limits(low, high, gamma)
         make = replace(self.source, max_steps=self.max_steps).open
         # Gymnasium's own, made as they are registered, need no trial.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from surefoot.agents.policies import Policy
-from surefoot.agents.row_checks import Ask, Parts, check_rows, numbers_of, unforeseeable
+from surefoot.agents.row_checks import Ask, Parts, check_row_answers, numbers_of, unforeseeable
 
 RATE = 0.005  # share of the steps of a long block that are checked
 WHOLE = 0.1  # share of the checks in which as many rows are asked again as there are
@@ -58,7 +58,7 @@ class RowChecks:
             parts = before
             together = _join_answers(together, memory)
         where = f"step {self.step}, "
-        check_rows(ask, parts, together, self.random, sizes=[max(2, size)], where=where, noisy=self.noisy)
+        check_row_answers(ask, parts, together, self.random, sizes=[max(2, size)], where=where, noisy=self.noisy)
 
     def _ask_action(self, memory: Tensor) -> Tensor:
         return numbers_of(self.policy.act(memory), self.policy.spaces.n_actions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.recurrent import SUPPORTED
-from surefoot.agents.sb3.settings import Facts, UnreadableError, live_actions
+from surefoot.agents.sb3.settings import UnreadableError, facts_of_model
 from surefoot.errors import InputError
 
 
@@ -60,36 +59,28 @@ class Predictor(nn.Module):
 
 def wrap_model(model: Any) -> Policy:
     """Return a policy that asks SB3's own predict; for networks that cannot be rebuilt."""
-    observations = model.observation_space
-    actions = model.action_space
     if hasattr(model.policy, "lstm_actor"):
         raise InputError(SUPPORTED)
-    shape: tuple[int, ...]
-    parts = None
+    observations = model.observation_space
     if isinstance(observations, Dict):
         # Of floats alone: pictures in parts may have another order of axes than the environment's.
         readable = all(_is_float_box(part) for part in observations.values())
     else:
-        pixels = isinstance(observations, Box) and observations.dtype == np.uint8
-        readable = pixels or _is_float_box(observations)
+        readable = isinstance(observations, Box) and (observations.dtype == np.uint8 or _is_float_box(observations))
     if not readable:
         raise InputError(
             f"observations must be a Box of floats or pixels, or a Dict of floats, the agent takes {observations}; "
             "give a function of the flattened observation instead"
         )
-    if isinstance(observations, Dict):
-        parts = tuple((name, prod(part.shape or ())) for name, part in observations.items())
-        shape = (sum(dict(parts).values()),)
-    else:
-        shape = observations.shape
     try:
-        spaces = Facts(module="", shape=shape, settings={}, parts=parts, **live_actions(actions)).spaces
+        spaces = facts_of_model(model).spaces
     except UnreadableError as error:
         raise InputError(
-            f"actions must be discrete from 0 or a one-dimensional Box, the agent has {actions}; wrap its environment"
+            f"actions must be discrete from 0 or a one-dimensional Box, the agent has {model.action_space}; wrap its "
+            "environment"
         ) from error
     arrays = {name: value.detach().cpu().numpy() for name, value in model.policy.state_dict().items()}
-    layout = {"predict": type(model.policy).__qualname__, "shape": shape, "n_actions": spaces.n_actions}
+    layout = {"predict": type(model.policy).__qualname__, "shape": spaces.shape, "n_actions": spaces.n_actions}
     if spaces.factors is not None:
         layout["factors"] = spaces.factors
     predictor = Predictor(model.policy, spaces.n_actions, spaces.factors)

@@ -14,6 +14,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
+from surefoot.compute import expand_rows
 from surefoot.errors import InputError
 from surefoot.play.envs.base import Clock
 from surefoot.play.envs.flat import factors_of, flatten_rows, list_parts, unflatten_actions
@@ -169,7 +170,7 @@ class Vector:
         waiting = self.over
         self.over = waiting | ended | self.cut
         # What became of a row since its episode was over is not shown, nor is the last observation of an episode.
-        self.observation = torch.where(_like_rows(self.over, observation), self.observation, observation)
+        self.observation = torch.where(expand_rows(self.over, observation), self.observation, observation)
         self._check_finite(self.observation)
         unpaid = waiting | self.restarting
         reward = reward.masked_fill(unpaid, 0.0)
@@ -197,7 +198,7 @@ class Vector:
         if self.autoreset is AutoresetMode.NEXT_STEP:
             self.restarting = rows
         else:
-            self.observation = torch.where(_like_rows(rows, self.first), self.first, self.observation)
+            self.observation = torch.where(expand_rows(rows, self.first), self.first, self.observation)
         return self.observation[rows]
 
     def keep_rows(self, rows: Tensor) -> None:
@@ -354,11 +355,6 @@ def as_tensor(values: Any) -> Tensor:
     if immutable and (torch.cuda.is_available() or values.__dlpack_device__()[0] == DLPACK_CPU):
         return torch.utils.dlpack.from_dlpack(values)
     return torch.from_numpy(np.array(values))
-
-
-def _like_rows(marked: Tensor, observation: Tensor) -> Tensor:
-    """Return marks of rows in a shape that goes with observations."""
-    return marked.view(-1, *[1] * (observation.dim() - 1))
 
 
 def _first_part(observation: Any) -> Any:
