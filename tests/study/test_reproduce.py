@@ -169,29 +169,22 @@ def test_rounds_and_games_are_measured_by_the_script(tmp_path):
     assert set(made["rows"][0]["returns"]) <= {0.0, 1.0}
 
 
-def test_attacks_are_measured_by_the_script(tmp_path, monkeypatch, capsys):
-    grid = ["--budgets", "0.05", "--margins", "0", "--episodes", "2"]
-    places = ["--out", str(tmp_path), "--work", str(tmp_path / "work")]
-    monkeypatch.setattr("sys.argv", ["attack_cells.py", "--tasks", TASK, "--sigmas", "0", *grid, *places])
-    script("attack_cells").main()
-    assert "cartpole-1-s0 paper: " in capsys.readouterr().out
-    assert read_json(tmp_path / "attacks" / "cartpole-1-s0-paper.json")["lambdas"] == [0.0]
-
-
-def test_configurations_that_were_run_later_are_added(tmp_path, monkeypatch, capsys):
-    places = ["--tasks", TASK, "--sigmas", "0", "--out", str(tmp_path), "--work", str(tmp_path / "work")]
-
-    def call(name, *grid, out=tmp_path):
-        monkeypatch.setattr("sys.argv", [f"{name}.py", *places, *grid, "--out", str(out)])
-        script(name).main()
+def test_attacks_are_measured_by_the_script_and_configurations_that_are_run_later_are_added(
+    tmp_path, monkeypatch, capsys
+):
+    def call(*grid, out=tmp_path):
+        places = ["--tasks", TASK, "--sigmas", "0", "--out", str(out), "--work", str(tmp_path / "work")]
+        monkeypatch.setattr("sys.argv", ["attack_cells.py", *places, *grid])
+        script("attack_cells").main()
 
     few = ["--budgets", "0.05", "--margins", "0", "0.1", "--episodes", "2"]
     many = ["--budgets", "0.05", "--margins", "0", "--episodes", "3"]
-    call("attack_cells", *few)
-    call("attack_cells", *many, out=tmp_path / "other")
+    call(*few)
+    call(*many, out=tmp_path / "other")
+    assert "cartpole-1-s0 paper: " in capsys.readouterr().out
     path, other = (place / "attacks" / "cartpole-1-s0-paper.json" for place in (tmp_path, tmp_path / "other"))
     before, longer = read_json(path), read_json(other)
-    call("add_cells", *many)
+    call(*many, "--add")
     found = read_json(path)
     assert (found["n_episodes"], found["n_episodes_of_cells"], found["lambdas"]) == (2, [[3, 2]], [0.0, 0.1])
     for key in ("mean", "sem", "mean_budget_used"):
@@ -203,12 +196,10 @@ def test_configurations_that_were_run_later_are_added(tmp_path, monkeypatch, cap
         "B0.05-lambda0.returns": 3,
         "B0.05-lambda0.1.returns": 2,
     }
-    call("add_cells", *few)
+    call(*few, "--add")
     assert read_json(path) == found, "a shorter run adds nothing"
-    hole = ["--budgets", "0.1", "--margins", "0", "--episodes", "3"]
-    call("attack_cells", *hole, out=tmp_path / "other")
     with pytest.raises(SystemExit, match=r"no configuration B0\.1-lambda0\.1"):
-        call("add_cells", *hole)
+        call("--budgets", "0.1", "--margins", "0", "--episodes", "3", "--add")
     assert read_json(path) == found
 
 
@@ -230,7 +221,7 @@ def test_of_equal_means_the_lambda_named_before_stays_with_its_use_of_the_budget
         }
         for budget in ("B0.5", "B1")
     }
-    found, _ = script("add_cells").joined(one, arrays["B0.5"], two, arrays["B1"])
+    found, _ = script("attack_cells").joined(one, arrays["B0.5"], two, arrays["B1"])
     assert found["curve_lambda"] == [0.001, 0.001]
     assert found["budget_used_per_step"] == [[0.5], [0.25, 0.75]]
 
