@@ -13,7 +13,7 @@ import surefoot
 from surefoot.errors import InputError
 from surefoot.play.envs import trial
 from surefoot.report.certificate_text import describe, headline
-from surefoot.report.offsets import Feature, held_offsets, named_features, offset_lines, unit_of_budgets
+from surefoot.report.offsets import Feature, HeldBudget, named_features, unit_of_budgets
 from surefoot.report.page import build_page
 from surefoot.runs.read import read_run
 
@@ -21,7 +21,8 @@ from surefoot.runs.read import read_run
 @given(st.floats(1e-3, 1e3), st.integers(1, 100_000), st.sampled_from([None, 0.02, 0.1, 0.03, 300.0]))
 def test_every_held_offset_is_within_the_budget_and_uses_it_up(budget, max_steps, seconds):
     features = (Feature("pos", "m"), Feature("speed", "m/s", 3.0))
-    found = held_offsets(budget, max_steps, features, seconds)
+    over_time = HeldBudget(budget, max_steps, features, seconds)
+    found = over_time.offsets()
     assert found[0].steps == 1
     assert found[-1].steps == max_steps
     assert len(found) <= 8
@@ -29,12 +30,12 @@ def test_every_held_offset_is_within_the_budget_and_uses_it_up(budget, max_steps
         # A budget counts each feature in units of its own scale.
         for feature, size in zip(features, held.sizes, strict=True):
             assert math.isclose(size / feature.scale * math.sqrt(held.steps), budget)
-    shown = [float(cell) for cell in offset_lines(budget, max_steps, features, seconds)[-1].split()[-2:]]
+    shown = [float(cell) for cell in over_time.lines()[-1].split()[-2:]]
     assert all(0.989 * size <= text <= size * (1 + 1e-12) for size, text in zip(found[-1].sizes, shown, strict=True))
 
 
 def test_table():
-    assert offset_lines(1.6, 500, [Feature("pos", "m")], 0.02) == [
+    assert HeldBudget(1.6, 500, [Feature("pos", "m")], 0.02).lines() == [
         "held for  pos (m)",
         "  1 step      1.6",
         "   0.1 s    0.715",
@@ -45,7 +46,12 @@ def test_table():
         "     5 s    0.101",
         "    10 s   0.0715",
     ]
-    assert [line.split()[-1] for line in offset_lines(1.0, 4, [Feature("value")])] == ["value", "1", "0.707", "0.5"]
+    assert [line.split()[-1] for line in HeldBudget(1.0, 4, [Feature("value")]).lines()] == [
+        "value",
+        "1",
+        "0.707",
+        "0.5",
+    ]
 
 
 @pytest.mark.parametrize(

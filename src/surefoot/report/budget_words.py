@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from surefoot.errors import InputError
 from surefoot.proof.certificate import checked_budget
 from surefoot.proof.query import NORMS
-from surefoot.report.offsets import Feature, format_offset, offset_lines
+from surefoot.report.offsets import Feature, HeldBudget, format_offset
 
 _FEW_VALUES = 8  # values that are listed one by one
 _WHITE = 255  # levels of a pixel between black, 0, and white, 1
@@ -136,15 +136,9 @@ def held_for(
     sigma: float | Sequence[float] | None = None,
     step_seconds: float | None = None,
 ) -> list[str]:
-    """Return how large an offset may be that is held for some time, as lines of a table; none for images.
+    """Return how large an offset may be that is held for some time, as lines of a table.
 
-    Args:
-        budget: The l2 budget of an episode.
-        env: As ``explain_budget`` takes it, like the next three.
-        shape: Shape of one observation.
-        max_steps: Most steps of an episode; without it there is no table.
-        sigma: The agent's noise.
-        step_seconds: How long a step takes, for durations in seconds.
+    The arguments are those of ``explain_budget``; images, and episodes of unknown length, have no table.
     """
     observed = _describe_observations(env, shape, max_steps, _checked_sigmas(sigma))
     if observed.image or max_steps is None:
@@ -155,7 +149,7 @@ def held_for(
         feature = Feature(name, unit)
     if observed.scales:
         feature = replace(feature, scale=observed.scales[observed.main])
-    return offset_lines(checked_budget(budget), max_steps, (feature,), step_seconds)
+    return HeldBudget(checked_budget(budget), max_steps, (feature,), step_seconds).lines()
 
 
 def _checked_sigmas(sigma: float | Sequence[float] | None) -> tuple[float, ...]:

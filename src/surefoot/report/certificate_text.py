@@ -28,14 +28,7 @@ from surefoot.proof.rounding import (
     format_percent,
     format_upper,
 )
-from surefoot.report.offsets import (
-    Feature,
-    largest_offset,
-    named_features,
-    offset_lines,
-    step_seconds_of,
-    unit_of_budgets,
-)
+from surefoot.report.offsets import HeldBudget, named_features, step_seconds_of, unit_of_budgets
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -90,10 +83,10 @@ def describe(certificate: Certificate, baseline: Baseline | None = None, require
     sentence = _wrap(headline(certificate, required, baseline))
     parts = [sentence, "\n".join(lines)]
     index = headline_index(certificate, required, baseline)
-    offsets = offsets_of(certificate, index)
-    if offsets is not None:
+    held = offsets_of(certificate, index)
+    if held is not None:
         covered = f"Budget {budget_texts(certificate)[index]} covers, among all others, an offset of up to:"
-        parts.append("\n".join([covered, *offset_lines(*offsets)]))
+        parts.append("\n".join([covered, *held.lines()]))
     return "\n\n".join([*parts, "\n".join(map(_wrap, remarks))])
 
 
@@ -297,10 +290,7 @@ def headline(certificate: Certificate, required: float | None = None, baseline: 
         scope = "l2 norms of all perturbations of observations and of actions in one episode"
     example = ""
     if _has_offsets(certificate):
-        features = named_features(certificate.metadata)
-        seconds = step_seconds_of(certificate.metadata)
-        held = largest_offset(float(certificate.budgets[index]), features, seconds)
-        example = f"; an offset of {held}, for example"
+        example = f"; an offset of {_held_budget(certificate, index).largest()}, for example"
     return (
         f"With {format_percent(certificate.confidence)} confidence, "
         f"the {_name_mean(certificate)} "
@@ -316,13 +306,17 @@ def _has_offsets(certificate: Certificate) -> bool:
     return is_plain and bool(named_features(certificate.metadata))
 
 
-def offsets_of(certificate: Certificate, index: int) -> tuple[float, int, tuple[Feature, ...], float | None] | None:
-    """Return what a table of offsets is made of, for one of the budgets; None where features have no names."""
-    steps = certificate.max_steps
-    budget = float(certificate.budgets[index])
-    if not _has_offsets(certificate) or steps is None or budget == 0:
+def offsets_of(certificate: Certificate, index: int) -> HeldBudget | None:
+    """Return what one of the budgets allows over time; None where features have no names."""
+    if not _has_offsets(certificate) or certificate.max_steps is None or certificate.budgets[index] == 0:
         return None
-    return budget, steps, named_features(certificate.metadata), step_seconds_of(certificate.metadata)
+    return _held_budget(certificate, index)
+
+
+def _held_budget(certificate: Certificate, index: int) -> HeldBudget:
+    budget = float(certificate.budgets[index])
+    facts = certificate.metadata
+    return HeldBudget(budget, certificate.max_steps or 1, named_features(facts), step_seconds_of(facts))
 
 
 def assumption(certificate: Certificate) -> str:

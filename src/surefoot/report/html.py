@@ -18,7 +18,6 @@ from surefoot.report.certificate_text import bounds_table, budget_texts, notes, 
 from surefoot.report.charts import Entry, Group
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.histograms import histogram_rows
-from surefoot.report.offsets import offset_drawing, offset_rows
 from surefoot.report.sentences import ATTACK_HEADS, attack_rows, certified_runs
 
 MOST_COLUMNS = 7
@@ -100,18 +99,18 @@ def render_offsets(groups: Sequence[Group]) -> str:
         return ""
     run = certified[0]
     stated = run.proved
-    offsets = offsets_of(stated, run.headline_index)
-    if offsets is None:
+    held = offsets_of(stated, run.headline_index)
+    if held is None:
         return ""
-    heads, *body = offset_rows(*offsets)
-    first = offsets[2][0]
+    heads, *body = held.rows()
+    first = held.features[0]
     unit = f" in {first.unit}" if first.unit else ""
     caption = f"Offsets of budget {budget_texts(stated)[run.headline_index]}, by how long they are held"
     words = (
         "Spikes are cheap, what lasts is expensive: an offset b that is held for k steps uses b sqrt(k) of the budget. "
         f"Drawn: {first.name}{unit}."
     )
-    return f"<h3>Offsets over time</h3>{tag('p', words)}{offset_drawing(*offsets)}{table(caption, heads, body)}"
+    return f"<h3>Offsets over time</h3>{tag('p', words)}{held.drawing()}{table(caption, heads, body)}"
 
 
 def _tile(value: str, what: str, kind: str) -> str:

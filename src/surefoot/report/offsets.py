@@ -3,10 +3,7 @@
 An attacker that moves a feature by b at each of k steps uses an l2 budget of b sqrt(k), so that a budget B allows
 b = B / sqrt(k): a spike may be large, and what lasts must be small.
 
-``held_offsets``   offsets and durations, as numbers
-``offset_rows``    the same as a small table, ``offset_lines`` as lines of text
-``offset_drawing`` the same as a picture
-``largest_offset`` one of them in words, for a sentence
+``HeldBudget``      the offsets as numbers, as a small table, as lines of text, as a picture, one of them in words
 ``named_features`` what a setup says about the features of an observation
 """
 
@@ -59,72 +56,65 @@ class HeldOffset:
     sizes: tuple[float, ...]
 
 
-def held_offsets(
-    budget: float, max_steps: int, features: Sequence[Feature], step_seconds: float | None = None
-) -> list[HeldOffset]:
-    """Return offsets that use up a budget, for durations from one step to a whole episode."""
-    found = []
-    for steps in _durations(max_steps, step_seconds):
-        sizes = tuple(feature.scale * budget / math.sqrt(steps) for feature in features)
-        found.append(HeldOffset(steps, _describe_duration(steps, step_seconds), sizes))
-    return found
+@dataclass(frozen=True)
+class HeldBudget:
+    """An l2 budget of episodes of at most so many steps, and the features that an attacker may move."""
 
+    budget: float
+    max_steps: int
+    features: Sequence[Feature]
+    step_seconds: float | None = None
 
-def offset_rows(
-    budget: float, max_steps: int, features: Sequence[Feature], step_seconds: float | None = None
-) -> list[list[str]]:
-    """Return a table as text, headings first, every offset rounded down."""
-    heads = ["held for"]
-    for feature in features:
-        heads.append(f"{feature.name} ({feature.unit})" if feature.unit else feature.name)
-    rows = [heads]
-    for held in held_offsets(budget, max_steps, features, step_seconds):
-        rows.append([held.duration, *map(format_offset, held.sizes)])
-    return rows
+    def offsets(self) -> list[HeldOffset]:
+        """Return offsets that use up the budget, for durations from one step to a whole episode."""
+        found = []
+        for steps in _durations(self.max_steps, self.step_seconds):
+            sizes = tuple(feature.scale * self.budget / math.sqrt(steps) for feature in self.features)
+            found.append(HeldOffset(steps, _describe_duration(steps, self.step_seconds), sizes))
+        return found
 
+    def rows(self) -> list[list[str]]:
+        """Return a table as text, headings first, every offset rounded down."""
+        heads = ["held for"]
+        for feature in self.features:
+            heads.append(f"{feature.name} ({feature.unit})" if feature.unit else feature.name)
+        return [heads, *([held.duration, *map(format_offset, held.sizes)] for held in self.offsets())]
 
-def offset_lines(
-    budget: float, max_steps: int, features: Sequence[Feature], step_seconds: float | None = None
-) -> list[str]:
-    """Return the table as lines of text."""
-    rows = offset_rows(budget, max_steps, features, step_seconds)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.rjust, row, widths)) for row in rows]
+    def lines(self) -> list[str]:
+        """Return the table as lines of text."""
+        rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return ["  ".join(map(str.rjust, row, widths)) for row in rows]
 
-
-def offset_drawing(
-    budget: float, max_steps: int, features: Sequence[Feature], step_seconds: float | None = None
-) -> str:
-    """Return the offsets of the first feature as bars, in SVG: as high as the offset, for so long as it is held."""
-    found = held_offsets(budget, max_steps, features[:1], step_seconds)
-    width, height, room = 560, 150, 46
-    step = width / len(found)
-    bars = []
-    for number, held in enumerate(found):
-        high = (height - 20) * held.sizes[0] / found[0].sizes[0]
-        middle = (number + 0.5) * step
-        bars.append(
-            f'<rect x="{middle - 0.3 * step:.1f}" y="{height - high:.1f}" width="{0.6 * step:.1f}" '
-            f'height="{high:.1f}" fill="currentColor" fill-opacity="0.35"/>'
-            f'<text x="{middle:.1f}" y="{height - high - 5:.1f}" {_LETTERS}>{format_offset(held.sizes[0])}</text>'
-            f'<text x="{middle:.1f}" y="{height + 16}" {_LETTERS}>{held.duration}</text>'
+    def drawing(self) -> str:
+        """Return the offsets of the first feature as bars, in SVG: as high as the offset, for so long as it is held."""
+        found = self.offsets()
+        width, height, room = 560, 150, 46
+        step = width / len(found)
+        bars = []
+        for number, held in enumerate(found):
+            high = (height - 20) * held.sizes[0] / found[0].sizes[0]
+            middle = (number + 0.5) * step
+            bars.append(
+                f'<rect x="{middle - 0.3 * step:.1f}" y="{height - high:.1f}" width="{0.6 * step:.1f}" '
+                f'height="{high:.1f}" fill="currentColor" fill-opacity="0.35"/>'
+                f'<text x="{middle:.1f}" y="{height - high - 5:.1f}" {_LETTERS}>{format_offset(held.sizes[0])}</text>'
+                f'<text x="{middle:.1f}" y="{height + 16}" {_LETTERS}>{held.duration}</text>'
+            )
+        return (
+            f'<svg viewBox="0 0 {width} {height + room}" role="img" aria-label="Offsets by how long they are held">'
+            f'{"".join(bars)}<text x="{width / 2}" y="{height + 38}" {_LETTERS}>held for</text></svg>'
         )
-    what = "held for"
-    return (
-        f'<svg viewBox="0 0 {width} {height + room}" role="img" aria-label="Offsets by how long they are held">'
-        f'{"".join(bars)}<text x="{width / 2}" y="{height + 38}" {_LETTERS}>{what}</text></svg>'
-    )
 
-
-def largest_offset(budget: float, features: Sequence[Feature], step_seconds: float | None) -> str:
-    """Return what the budget allows on the first feature for a second, or in one step, in words."""
-    first = features[0]
-    steps = 1
-    if step_seconds is not None:
-        steps = max(1, math.ceil(A_WHILE / step_seconds - 1e-9))
-    size = format_offset(first.scale * budget / math.sqrt(steps))
-    unit = f" {first.unit}" if first.unit else ""
-    return f"{size}{unit} of {first.name} for {_describe_duration(steps, step_seconds)}"
+    def largest(self) -> str:
+        """Return what the budget allows on the first feature for a second, or in one step, in words."""
+        first = self.features[0]
+        steps = 1
+        if self.step_seconds is not None:
+            steps = max(1, math.ceil(A_WHILE / self.step_seconds - 1e-9))
+        size = format_offset(first.scale * self.budget / math.sqrt(steps))
+        unit = f" {first.unit}" if first.unit else ""
+        return f"{size}{unit} of {first.name} for {_describe_duration(steps, self.step_seconds)}"
 
 
 def named_features(setup: Mapping[str, Any]) -> tuple[Feature, ...]:
