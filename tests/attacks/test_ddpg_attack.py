@@ -156,10 +156,10 @@ def test_a_vanished_gradient_spends_nothing():
 def test_attacked_episodes_are_played_once(tmp_path):
     """The limits of the box are part of the setup that is compared when a folder is used again."""
     attack = grid(actor_with_critic(), n_episodes=2)
-    first = attacked_run(attack, tmp_path / "a")
+    first, _ = attacked_run(attack, tmp_path / "a")
     record = tmp_path / "a" / "B0.1-lambda0.001" / "episodes.npz"
     before = record.stat().st_mtime_ns
-    assert attacked_run(attack, tmp_path / "a") == first
+    assert attacked_run(attack, tmp_path / "a")[0] == first
     assert record.stat().st_mtime_ns == before
 
 

@@ -41,7 +41,7 @@ def few(monkeypatch):
 @pytest.mark.parametrize("agent", ["cartpole-5-s0", "cartpole-1-s0"])
 def test_the_default_attack_halves_the_distance_to_the_open_loop_baseline(agent, tmp_path):
     attack = grid(agent)
-    result = attacked_run(grid(agent, lambdas=attack.default_lambdas()), tmp_path)
+    result, _ = attacked_run(grid(agent, lambdas=attack.default_lambdas()), tmp_path)
     baseline = attack.base.task.baseline.mean
     assert result["curve"][-1] < (200.0 + baseline) / 2
     assert not all(result["did_not_attack"][-1])

@@ -72,7 +72,7 @@ def test_an_attack_is_compared_with_the_certificate_that_is_named_else_with_thos
         return []
 
     monkeypatch.setattr("surefoot.api.attack.matching_certificates", matching)
-    monkeypatch.setattr("surefoot.api.attack.attacked_run", lambda *_, **__: {})
+    monkeypatch.setattr("surefoot.api.attack.attacked_run", lambda *_, **__: ({}, []))
     call = ["attack", "cartpole-1", "--method", "random", "--workers", "1", *words.split(), "--quiet"]
     assert cli.main(call) == 2
     assert asked == [(given, Path("deep"))] * times

@@ -98,12 +98,11 @@ def test_what_only_a_rollout_takes_arrives(monkeypatch):
 def test_what_only_an_attack_takes_arrives(monkeypatch):
     grids = []
 
-    def summary(grid, records):
+    def run_grid(grid, folder, **_):
         grids.append(grid)
         raise Reached
 
-    monkeypatch.setattr(attack_curve, "summary", summary)
-    monkeypatch.setattr(attack_curve, "play", lambda plan, **_: plan)
+    monkeypatch.setattr(attack_curve, "run_grid", run_grid)
     options = {"budgets": [0.3, 0.5], "sigma": 0.2, "noise_samples": 9, "lambdas": [0.1, 0.7], "method": "paper"}
     with pytest.raises(Reached):
         attack_curve.attack(TASK, balancer(), **options)
@@ -138,26 +137,6 @@ def test_the_attack_on_a_taped_episode_has_the_budget_and_the_noise_of_the_run()
     car = surefoot.get_task("mountain-car")
     slow = attacked_plan(Plan(task=car, policy=actor_with_critic(), noise=Noise.of(0.2), n_episodes=4), 0.6)
     assert (slow.attacker.timing.budget, slow.attacker.timing.steps) == (0.6, car.scoring.max_steps)
-
-
-def test_quiet_and_attacked_tapes_begin_alike_and_are_of_the_plans_they_are_named_for(tmp_path):
-    from surefoot.files import read_npz
-
-    plan = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.2), n_episodes=4, seed=9)
-    assert taped_episode.record_replay(plan, attacked_plan(plan, 0.6), tmp_path) is None
-    header, arrays = read_npz(tmp_path / "replay.npz", "replay")
-    assert np.array_equal(arrays["quiet_clean"][0], arrays["attacked_clean"][0])
-    assert not arrays["quiet_budget_used"].any()
-    assert 0 < arrays["attacked_budget_used"].max() <= 0.6
-    assert (header["budget"], header["seed"], header["sigma"], header["max_steps"]) == (0.6, 9, 0.2, 30)
-    noise = arrays["quiet_seen"] - arrays["quiet_clean"]
-    assert 0.05 < noise.std() < 0.8
-    own = surefoot.rollout(TASK, balancer(), sigma=0.2, n_episodes=1, seed=9)
-    assert own.metadata["purpose"] == []
-    assert taped_episode.record_replay(plan, None, tmp_path) is None
-    header, arrays = read_npz(tmp_path / "replay.npz", "replay")
-    assert header["budget"] is None
-    assert not any(name.startswith("attacked") for name in arrays)
 
 
 # --- returns ----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from surefoot.episodes import Episodes
 from surefoot.noise import Noise
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
-from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run
+from surefoot.runs.attacked import AttackGrid, attacked_run
 from toys import from_callable, short_pole
 
 TASK = short_pole(30)
@@ -38,7 +38,7 @@ def command(capsys, *arguments):
 
 
 def test_the_summary_is_that_of_the_records(tmp_path):
-    result = attacked_run(attack(), tmp_path)
+    result, records = attacked_run(attack(), tmp_path)
     assert result == json.loads((tmp_path / "attack.json").read_text())
     for row, budget in enumerate(BUDGETS):
         for column, margin in enumerate((0.0, 0.2)):
@@ -51,9 +51,7 @@ def test_the_summary_is_that_of_the_records(tmp_path):
             assert record.budget_used.max() <= budget * (1 + 1e-6)
         assert result["curve"][row] == min(result["mean"][row])
         assert result["curve_lambda"][row] == (0.0, 0.2)[int(np.argmin(result["mean"][row]))]
-    assert result["largest_budget_used"] == max(
-        record.budget_used.max() for record in attacked_records(attack(), tmp_path)
-    )
+    assert result["largest_budget_used"] == max(record.budget_used.max() for record in records)
 
 
 def test_an_attack_and_its_twin_without_one_have_one_episode_per_environment():
@@ -65,7 +63,7 @@ def test_an_attack_and_its_twin_without_one_have_one_episode_per_environment():
 
 
 def test_spending_over_time_sums_to_what_was_spent(tmp_path):
-    result = attacked_run(attack(lambdas=(0.0,)), tmp_path)
+    result, _ = attacked_run(attack(lambdas=(0.0,)), tmp_path)
     for budget, spending in zip(BUDGETS, result["budget_used_per_step"], strict=True):
         record = Episodes.load(tmp_path / f"B{budget:g}-lambda0" / "episodes.npz")
         assert record.budget_used.max() > 0
@@ -73,24 +71,24 @@ def test_spending_over_time_sums_to_what_was_spent(tmp_path):
 
 
 def test_spending_is_told_up_to_the_last_offset(tmp_path):
-    result = attacked_run(attack(method="single-step", budgets=(0.0, 0.6)), tmp_path)
+    result, _ = attacked_run(attack(method="single-step", budgets=(0.0, 0.6)), tmp_path)
     assert result["budget_used_per_step"] == [[0.0], [pytest.approx(0.36)]], "all of it at the first step, of 30"
 
 
 def test_workers_and_resuming_change_nothing(tmp_path):
-    once = attacked_run(attack(n_episodes=520, budgets=(0.6,), method="random"), tmp_path / "a", workers=2)
-    again = attacked_run(attack(n_episodes=520, budgets=(0.6,), method="random"), tmp_path / "b", workers=1)
+    once, _ = attacked_run(attack(n_episodes=520, budgets=(0.6,), method="random"), tmp_path / "a", workers=2)
+    again, _ = attacked_run(attack(n_episodes=520, budgets=(0.6,), method="random"), tmp_path / "b", workers=1)
     assert once == again
     record = tmp_path / "a" / "B0.6" / "episodes.npz"
     changed = record.stat().st_mtime_ns
-    assert attacked_run(attack(n_episodes=520, budgets=(0.6,), method="random"), tmp_path / "a") == once
+    assert attacked_run(attack(n_episodes=520, budgets=(0.6,), method="random"), tmp_path / "a")[0] == once
     assert record.stat().st_mtime_ns == changed
 
 
 @pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.needs_learning])
 def test_every_method_runs_on_a_smoothed_agent(tmp_path, method):
     smoothed = {"policy": zoo.load("cartpole-5-s0.2"), "sigma": 0.2, "noise_samples": 4, "n_episodes": 4}
-    result = attacked_run(attack(**smoothed, budgets=(0.3,), lambdas=(0.5,), method=method), tmp_path)
+    result, _ = attacked_run(attack(**smoothed, budgets=(0.3,), lambdas=(0.5,), method=method), tmp_path)
     assert result["lambdas"] == ([0.5] if METHODS[method].has_lambda else [None])
     assert result["noise_samples"] == 4
     assert result["largest_budget_used"] <= 0.3 * (1 + 1e-6)

@@ -23,7 +23,6 @@ from surefoot.errors import InputError
 from surefoot.files import number, read_json, untrusted, write_json
 from surefoot.play.channel import Attacker
 from surefoot.play.plan import attacked_channels
-from surefoot.play.rollout import play
 from surefoot.play.task import Task
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.inconsistency import Inconsistency, inconsistencies
@@ -31,13 +30,10 @@ from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.attacked import (
     AttackGrid,
     Trial,
-    attacked_records,
     attacked_run,
     attacked_share,
-    matched,
     matching_certificates,
-    nest_progress,
-    summary,
+    run_grid,
 )
 from surefoot.runs.folder import check_reusable, configuration_name
 from surefoot.runs.read import read_run
@@ -203,15 +199,8 @@ def attack(
     if certificate is not None:
         raise InputError("certificate= goes with out=, where what is compared is written")
     processes = as_processes(workers, grid.base.gpu_share)
-    configurations = grid.configurations()
-    records = {}
-    for place, one in enumerate(configurations):
-        progress = nest_progress(progress_callback, place, len(configurations) + 1)
-        records[one] = play(grid.plan(*one), workers=processes, progress=progress)
-    last = nest_progress(progress_callback, len(configurations), len(configurations) + 1)
-    unattacked = play(grid.twin, workers=processes, progress=last)
-    result = summary(grid, records) | matched(grid, records, unattacked)
-    return _make_curve(result, list(records.values()), grid.attacker)
+    result, records = run_grid(grid, None, workers=processes, progress=progress_callback)
+    return _make_curve(result, records, grid.attacker)
 
 
 def attack_grid(
@@ -275,12 +264,7 @@ def prepare_attacker(
 ) -> AttackGrid:
     """Return the grid with what its method needs first: a learned attacker, the choice of the strongest attack.
 
-    Args:
-        grid: The attacks.
-        minutes: How long it may take.
-        folder: The run directory, in which both are kept; None to keep them in memory.
-        workers: As ``attack`` takes them.
-        progress: Called while an attacker learns.
+    Both are kept in the run directory ``folder``, where there is one.
     """
     method = grid.kind
     if method.is_learned:
@@ -336,7 +320,7 @@ def _checked_trial(*, budget: Any, method: Any, lambda_: Any, mean: Any) -> Tria
 
 
 def attack_into(
-    folder: Path | None,
+    folder: Path,
     grid: AttackGrid,
     *,
     workers: AnyWorkers = 1,
@@ -347,17 +331,8 @@ def attack_into(
 ) -> AttackCurve:
     """Run a grid into a run directory and compare it with certificates of the same agent and setup.
 
-    Args:
-        folder: The run directory; ``runs/REPORT_FILE`` if None.
-        grid: The attacks.
-        workers: As ``attack`` takes them.
-        certificate: Certified run to compare with; by default those next to ``folder``.
-        progress: Called with the numbers of finished and of all episodes.
-        command: What was typed to get this; the report shows it.
-        record: Whether to record one more episode for the report.
+    The arguments are those of ``attack``.
     """
-    if folder is None:
-        folder = RUNS / grid.name
     named = None if certificate is None else Path(certificate)
     _check_reusable(grid, folder)
     if named is not None:
@@ -365,10 +340,11 @@ def attack_into(
         matching_certificates(grid, named, folder.parent)
     with keep_on_interrupt(folder):
         processes = as_processes(workers, grid.base.gpu_share)
-        result = attacked_run(grid, folder, workers=processes, progress=progress, command=command, record=record)
+        result, records = attacked_run(
+            grid, folder, workers=processes, progress=progress, command=command, record=record
+        )
     # Looked for again: a certificate may have been written next to it while the attack ran.
     certificates = matching_certificates(grid, named, folder.parent)
-    records = attacked_records(grid, folder)
     contradictions = []
     paths = []
     for path, stated in certificates:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from surefoot.agents.policies import Sigma
 from surefoot.api.returns import CertifiedRun
@@ -88,14 +88,13 @@ def certify_run(
         InputError: If the agent does not fit the task, if the query cannot be answered by such episodes, or if ``out``
             holds another run.
     """
-    task = as_task(task)
-    sigma = _default_sigma(task, sigma, action_sigma)
     if n_episodes is None:
         # A sequential run stops by its rule; only the size of a run limits it.
         n_episodes = N_EPISODES if stop is None else MOST_EPISODES
-    query = _complete_query(task, Noise.of(task.spaces.sigma_of(sigma), action_sigma), query, require, stop)
+    if stop is not None and query is not None:
+        _check_sequential(query)
     plan = plan_run(
-        task,
+        as_task(task),
         agent,
         sigma=sigma,
         action_sigma=action_sigma,
@@ -103,38 +102,44 @@ def certify_run(
         seed=seed,
         device=device,
         workers=workers,
-        per_step=isinstance(query.threat, StepBudget),
+        per_step=_keeps_steps(query),
         draws_per_seed=draws_per_seed,
     )
+    query = query or Query.for_task(plan.task, plan.noise)
+    if stop is not None:
+        # All of alpha is used for the budget of the rule; bounds at the others follow from it.
+        query = query.with_budget(stop.budget)
     if stop is not None and draws_per_seed > 1:
         raise InputError("draws_per_seed= cannot be combined with a sequential run")
     name = run_name(plan)
-    required = None
     if stop is not None:
         name += "-sequential"
+    required = None
     if require is not None:
+        # The bound at its budget has to be one of those that hold simultaneously.
         required = require[1]
-    folder = _choose_folder(out, name)
+        query = query.with_budget(required)
+    folder = RUNS / name if out is None else Path(out)
     # Before workers start: episodes of a function of the same name would be taken for those of this one.
     check_reusable(plan, folder)
-    unasked = baseline is None and stop is None and can_afford_baseline(plan)
+    processes = as_processes(workers, plan.gpu_share)
     with keep_on_interrupt(folder):
-        if baseline or unasked:
+        if baseline or (baseline is None and stop is None and can_afford_baseline(plan)):
             # What cannot be certified is rejected first.
             query.answer(plan.probe())
-        if unasked:
-            # The run says itself what is wrong with the environment, if anything is.
-            with suppress(InputError):
-                plan = _with_baseline(plan, folder, as_processes(workers, plan.gpu_share), command)
-        elif baseline:
-            plan = _with_baseline(plan, folder, as_processes(workers, plan.gpu_share), command)
+            try:
+                plan = _with_baseline(plan, folder, processes, command)
+            except InputError:
+                # Of one that nobody asked for; the run says itself what is wrong with the environment, if anything is.
+                if baseline:
+                    raise
         certificate = certified_run(
             plan,
             query,
             folder,
             goal=stop,
             required=required,
-            workers=as_processes(workers, plan.gpu_share),
+            workers=processes,
             progress=progress_callback,
             command=command,
             record=record,
@@ -147,56 +152,32 @@ def certify_share(
     agent: object = None,
     *,
     share: Share,
-    sigma: Sigma | None = None,
-    action_sigma: float = 0.0,
     query: Query | None = None,
-    n_episodes: int = N_EPISODES,
-    seed: int | None = None,
-    device: str = "cpu",
     workers: AnyWorkers = 1,
     out: str | Path | None = None,
     progress_callback: ProgressCallback | None = None,
+    **how: Any,
 ) -> tuple[Path, int]:
     """Run a share of the blocks of a run into a directory of its own, and certify nothing.
 
-    Args:
-        task: As ``certify_run`` takes it, like the others.
-        agent: It must have a hash.
-        share: Which of the blocks.
-        sigma: Standard deviation of the noise.
-        action_sigma: Standard deviation of the noise on actions.
-        query: What is to be certified of all shares together.
-        n_episodes: Number of episodes of all shares together.
-        seed: Seed of the run.
-        device: "cpu", "cuda" or "auto".
-        workers: Processes to run episodes with.
-        out: Directory of this share.
-        progress_callback: Called with the numbers of finished and of all episodes.
+    The arguments are those of ``certify_run`` for the whole run; the agent must have a hash.
 
     Returns:
         The directory, and the number of episodes in it.
     """
-    task = as_task(task)
-    sigma = _default_sigma(task, sigma, action_sigma)
-    query = _complete_query(task, Noise.of(task.spaces.sigma_of(sigma), action_sigma), query)
-    plan = plan_run(
-        task,
-        agent,
-        sigma=sigma,
-        action_sigma=action_sigma,
-        n_episodes=n_episodes,
-        seed=seed,
-        device=device,
-        workers=workers,
-        per_step=isinstance(query.threat, StepBudget),
-    )
+    plan = plan_run(as_task(task), agent, workers=workers, per_step=_keeps_steps(query), **how)
     check_shareable(plan)
     # What cannot be certified once all shares are there is rejected now.
-    query.answer(plan.probe())
-    folder = _choose_folder(out, run_name(plan) + share.suffix)
+    (query or Query.for_task(plan.task, plan.noise)).answer(plan.probe())
+    folder = RUNS / (run_name(plan) + share.suffix) if out is None else Path(out)
     processes = as_processes(workers, plan.gpu_share)
     with keep_on_interrupt(folder):
         return folder, run_share(plan, share, folder, workers=processes, progress=progress_callback)
+
+
+def _keeps_steps(query: Query | None) -> bool:
+    """Return whether what is asked needs the rewards of every step."""
+    return query is not None and isinstance(query.threat, StepBudget)
 
 
 def can_afford_baseline(plan: Plan) -> bool:
@@ -236,41 +217,10 @@ def _with_baseline(plan: Plan, folder: Path, workers: Workers, command: str | No
     return replace(plan, task=replace(plan.task, baseline=found))
 
 
-def _choose_folder(out: str | Path | None, name: str) -> Path:
-    return RUNS / name if out is None else Path(out)
-
-
 def check_shareable(plan: Plan) -> None:
     """Reject shares of an agent without a hash: nothing would say whether all are of the same agent."""
     if not plan.policy.sha256:
         raise InputError(f"blocks= needs an agent with a hash, and {plan.policy.name} is code; use ray= or workers=")
-
-
-def _default_sigma(task: Task, sigma: Sigma | None, action_sigma: float) -> Sigma:
-    """Return the noise on observations: the paper's where none is named, and no noise at all is."""
-    if sigma is not None:
-        return sigma
-    return 0.0 if action_sigma > 0 else task.paper.sigma
-
-
-def _complete_query(
-    task: Task,
-    noise: Noise,
-    query: Query | None,
-    require: tuple[float, float] | None = None,
-    stop: StoppingRule | None = None,
-) -> Query:
-    """Return what to certify: the default where nothing is asked, and the budgets of requirement and rule too."""
-    if query is None:
-        query = Query.for_task(task, noise)
-    if stop is not None:
-        # All of alpha is used for the budget of the rule; bounds at the others follow from it.
-        _check_sequential(query)
-        query = query.with_budget(stop.budget)
-    # The bound at its budget has to be one of those that hold simultaneously.
-    if require is not None:
-        query = query.with_budget(require[1])
-    return query
 
 
 def _check_sequential(query: Query) -> None:

@@ -57,7 +57,7 @@ def measure_faults(
     task: str | Task,
     agent: object = None,
     *,
-    sigma: Sigma,
+    sigma: Sigma | None = None,
     steps: Sequence[int] = (1, 10, 100),
     n_episodes: int = 64,
     seed: int = 0,
@@ -75,7 +75,7 @@ def measure_faults(
     Args:
         task: A task's name, or a Task.
         agent: What ``surefoot.rollout`` takes; the task's pretrained agent by default.
-        sigma: Its noise, which says what is measured and in which units; likewise.
+        sigma: Its noise, which says what is measured and in which units; the paper's for this task by default.
         steps: For how many steps a fault lasts.
         n_episodes: In how many episodes.
         seed: Of the episodes, and of when faults begin.
@@ -83,7 +83,7 @@ def measure_faults(
     if not steps or min(steps) < 1:
         raise InputError(f"steps= must be whole numbers of at least 1, got {list(steps)}")
     task = as_task(task)
-    plan = plan_run(task, agent, sigma=sigma, n_episodes=n_episodes, seed=seed, device="cpu", workers=1)
+    plan = plan_run(task, agent, sigma=sigma, n_episodes=n_episodes, seed=seed)
     if plan.noise.sigma == 0:
         raise InputError("faults are measured in units of the noise; give sigma= above 0")
     if n_episodes * task.scoring.max_steps * math.prod(task.spaces.shape) > MOST_NUMBERS:

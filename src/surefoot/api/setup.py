@@ -53,34 +53,31 @@ def _make_policy(make: Callable[[], object], _: int) -> None:
     make()
 
 
+def noise_of(task: Task, sigma: Sigma | None, action_sigma: float = 0.0) -> Noise:
+    """Return the noise; where no sigma is named the paper's, and none on observations where actions have some."""
+    if sigma is None:
+        sigma = 0.0 if action_sigma > 0 else task.paper.sigma
+    return Noise.of(task.spaces.sigma_of(sigma), action_sigma)
+
+
 def plan_run(
     task: Task,
     agent: object,
     *,
-    sigma: Sigma,
+    sigma: Sigma | None,
     action_sigma: float = 0.0,
     n_episodes: int,
-    seed: int | None,
-    device: str,
-    workers: AnyWorkers,
+    seed: int | None = None,
+    device: str = "cpu",
+    workers: AnyWorkers = 1,
     per_step: bool = False,
     draws_per_seed: int = 1,
 ) -> Plan:
     """Return the plan of a run, with the seed that follows from agent and setup where none is given.
 
-    Args:
-        task: What is run.
-        agent: The agent; None for the task's pretrained one.
-        sigma: Its noise.
-        action_sigma: The noise on its actions.
-        n_episodes: Number of episodes.
-        seed: Seed of the run.
-        device: "cpu", "cuda" or "auto".
-        workers: What is to run it: what "auto" means to them.
-        per_step: Whether rewards of each step are kept.
-        draws_per_seed: Episodes with noise of their own for each seed of the environment.
+    The arguments are those of ``certify_run``; ``per_step`` says whether rewards of each step are kept.
     """
-    noise = Noise.of(task.spaces.sigma_of(sigma), action_sigma)
+    noise = noise_of(task, sigma, action_sigma)
     if action_sigma > 0:
         # A fixed sequence of actions is a baseline because no attack on observations affects it.
         task = replace(task, baseline=None)

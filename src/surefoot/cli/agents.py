@@ -6,9 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
-from surefoot.cli.options import PlainConsole, add_json, estimate, print_json, say
+from surefoot.cli.options import add_json, estimate, print_json, print_table, say
 from surefoot.cli.parser import AGENT, RUN, add_command, section
 from surefoot.errors import InputError
 from surefoot.proof.rounding import format_lower
@@ -77,10 +75,7 @@ def print_agents(arguments: argparse.Namespace) -> None:
             shown.append({key: card[key] for key in ("name", "task", "sigma", "sha256", "selection")})
         print_json({"schema": 1, "agents": shown})
         return
-    table = Table(box=None, pad_edge=False)
-    # No column for the task: the names begin with it.
-    for title in ("agent", "sigma", "mean ± s.e.", "bound, B = sigma"):
-        table.add_column(title, no_wrap=True)
+    rows = []
     for card in cards:
         chosen = card["selection"]
         mean = estimate(chosen["mean"], chosen["sem"])
@@ -89,8 +84,9 @@ def print_agents(arguments: argparse.Namespace) -> None:
         if card["sigma"] > 0 and chosen.get("certified_at_sigma") is not None:
             digits = 2 if chosen["mean"] > 10 else 3
             bound = format_lower(chosen["certified_at_sigma"], digits)
-        table.add_row(card["name"], f"{card['sigma']:g}", mean, bound)
-    PlainConsole().print(table, soft_wrap=True)
+        rows.append((card["name"], f"{card['sigma']:g}", mean, bound))
+    # No column for the task: the names begin with it.
+    print_table(("agent", "sigma", "mean ± s.e.", "bound, B = sigma"), rows, n_left=4)
     print()
     say(
         "Mean return without attack, and the lower bound at that attack budget. Both were computed on the episodes "

@@ -8,12 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from surefoot.attacks.names import NAMES
 from surefoot.cli.messages import in_options
 from surefoot.cli.options import (
-    PlainConsole,
     add_action_sigma,
     add_agent,
     add_common,
@@ -25,6 +22,7 @@ from surefoot.cli.options import (
     parse_budgets,
     parse_sigma,
     print_json,
+    print_table,
     progress_bar,
     say,
     show_share,
@@ -179,13 +177,13 @@ def run_attack(arguments: argparse.Namespace) -> int:
                 share = attack_share(arguments.out, grid, arguments.blocks, workers=workers, progress=report)
             show_share(arguments, *share)
             return 0
+        folder = arguments.out or RUNS / grid.name
         with progress_bar("learning", "%", arguments) as report:
             noted = _note_learning(report, max(arguments.budgets))
-            place = arguments.out or RUNS / grid.name
-            grid = prepare_attacker(grid, arguments.minutes, place, workers=workers, progress=noted)
+            grid = prepare_attacker(grid, arguments.minutes, folder, workers=workers, progress=noted)
         with progress_bar("attacking", "episodes", arguments) as report:
             curve = attack_into(
-                arguments.out,
+                folder,
                 grid,
                 workers=workers,
                 certificate=arguments.certificate,
@@ -247,16 +245,10 @@ def _show_curve(curve: AttackCurve, parser: argparse.ArgumentParser) -> None:
         "Changed: how many of them it changed"
     )
     print()
-    table = Table(box=None, pad_edge=False)
-    table.add_column("budget", justify="right", no_wrap=True)
-    for lambda_ in curve.lambdas:
-        title = "mean" if lambda_ is None else f"lambda\n{lambda_:g}"
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("lowest", justify="right", no_wrap=True)
-    table.add_column("loss", justify="right", no_wrap=True)
-    table.add_column("changed", justify="right", no_wrap=True)
+    columns = ["mean" if lambda_ is None else f"lambda\n{lambda_:g}" for lambda_ in curve.lambdas]
+    rows = []
     for row, budget in enumerate(curve.budgets):
-        cells = []
+        cells = [f"{budget:g}"]
         for column, idle in enumerate(about["did_not_attack"][row]):
             # Its error is shown for the lowest of a row alone: with all of them a row would not fit a terminal.
             mean, _, _ = estimate(curve.mean[row, column], curve.sem[row, column]).partition(" ")
@@ -266,8 +258,8 @@ def _show_curve(curve: AttackCurve, parser: argparse.ArgumentParser) -> None:
         worst = int(curve.mean[row].argmin())
         loss = estimate(curve.loss[row, worst], curve.loss_sem[row, worst])
         changed = f"{curve.n_changed[row, worst]:,}"
-        table.add_row(f"{budget:g}", *cells, estimate(curve.lowest[row], curve.lowest_sem[row]), loss, changed)
-    PlainConsole().print(table, soft_wrap=True)
+        rows.append([*cells, estimate(curve.lowest[row], curve.lowest_sem[row]), loss, changed])
+    print_table(["budget", *columns, "lowest", "loss", "changed"], rows)
     for budget, chosen in zip(curve.budgets, about.get("chosen", ()), strict=False):
         what = chosen["method"]
         if chosen["lambda_"] is not None:

@@ -28,7 +28,7 @@ from surefoot.cli.options import (
     workers_of,
 )
 from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, RUN, STATISTICS, STOPPING, add_command, section
-from surefoot.cli.task import DEFINED, add_task, limits_note, one_of, task_of
+from surefoot.cli.task import OF_ENVIRONMENT, add_task, limits_note, one_of, task_of
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.proof.certificate import Certificate
@@ -208,10 +208,9 @@ def run_certify(arguments: argparse.Namespace) -> int:
         if agent is None:
             raise InputError("--units normalized needs --agent, one with statistics of VecNormalize")
         units = units_of_agent(agent, norm=arguments.norm)
-    given = arguments.sigma
-    if given is None:
-        given = task.paper.sigma if arguments.action_sigma == 0 else 0.0
-    noise = units.to_raw_noise(Noise.of(task.spaces.sigma_of(given), arguments.action_sigma))
+    from surefoot.api.setup import noise_of
+
+    noise = units.to_raw_noise(noise_of(task, arguments.sigma, arguments.action_sigma))
     # A share and the whole run get the same, or their setups would differ and the shares could not be merged.
     how = {
         "sigma": noise.features or noise.sigma,
@@ -311,12 +310,8 @@ def _run_share(arguments: argparse.Namespace, task: Task, agent: Policy | None, 
     """Run some of the blocks; nothing is certified of them."""
     from surefoot.api.certify import certify_share
 
-    refuse(arguments, ("require", "tol", "tol_budget", "max_episodes"), "--blocks: a share is not certified")
-    for name in ("record", "bundle"):
-        if getattr(arguments, name):
-            raise InputError(f"--{name} cannot be combined with --blocks: use it when all shares are merged")
-    if arguments.draws_per_seed != 1:
-        raise InputError("--draws-per-seed cannot be combined with --blocks")
+    of_whole_run = ("require", "tol", "tol_budget", "max_episodes", "record", "bundle", "draws_per_seed")
+    refuse(arguments, of_whole_run, "--blocks: a share is not certified; use them when all shares are merged")
     with workers_of(arguments) as workers, progress_bar("running", "episodes", arguments) as report:
         folder, n_episodes = certify_share(
             task,
@@ -336,32 +331,9 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
     from surefoot.api.returns import certify_returns
     from surefoot.runs.returns import STANDARD_INPUT, read_returns
 
-    running = [
-        "baseline",
-        "agent",
-        "workers",
-        "ray",
-        "blocks",
-        "seed",
-        *DEFINED,
-        "gamma",
-        "tol",
-        "tol_budget",
-        "max_episodes",
-    ]
-    # These two are about returns, whoever measured them.
-    running.remove("floor")
-    running.remove("ceiling")
-    refuse(arguments, running, "--returns: no episodes are run")
-    if arguments.action_sigma > 0 or arguments.mixed:
-        raise InputError("--action-sigma and --mixed cannot be combined with --returns: no episodes are run")
-    for name in ("record", "bundle"):
-        if getattr(arguments, name):
-            raise InputError(f"--{name} cannot be combined with --returns: no episodes are run")
-    if arguments.draws_per_seed != 1:
-        raise InputError("--draws-per-seed cannot be combined with --returns: no episodes are run")
-    if arguments.units != "raw":
-        raise InputError("--units normalized cannot be combined with --returns: there is no agent with statistics")
+    running = ("agent", "workers", "ray", "blocks", "seed", "gamma", "tol", "tol_budget", "max_episodes")
+    about_agents = ("action_sigma", "mixed", "units", "draws_per_seed", "baseline", "record", "bundle")
+    refuse(arguments, (*running, *about_agents, *OF_ENVIRONMENT), "--returns: no episodes are run")
     episodes, taken = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     run = certify_returns(
         episodes,
@@ -371,9 +343,7 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
         source=taken,
         command=arguments.command_line,
     )
-    source = arguments.returns
-    if source == STANDARD_INPUT:
-        source = "standard input"
+    source = "standard input" if arguments.returns == STANDARD_INPUT else arguments.returns
     return _show_run(arguments, run, [f"Returns: {taken} ({source})"])
 
 

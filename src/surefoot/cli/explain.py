@@ -52,25 +52,11 @@ def run_explain(arguments: argparse.Namespace) -> None:
     if isinstance(arguments.sigma, dict):
         raise InputError("explain-budget takes one --sigma, or one per feature as 0.1,0.2, not the names of parts")
     env, shape, max_steps = _find_observations(arguments)
-    lines = explain_budget(
-        arguments.budget,
-        env,
-        shape=shape,
-        max_steps=max_steps,
-        sigma=arguments.sigma,
-        norm=arguments.norm,
-        per_step=arguments.per_step,
-    )
+    seen: dict[str, Any] = {"shape": shape, "max_steps": max_steps, "sigma": arguments.sigma}
+    lines = explain_budget(arguments.budget, env, **seen, norm=arguments.norm, per_step=arguments.per_step)
     table = []
     if arguments.norm == "l2" and not arguments.per_step:
-        table = held_for(
-            arguments.budget,
-            env,
-            shape=shape,
-            max_steps=max_steps,
-            sigma=arguments.sigma,
-            step_seconds=arguments.step_seconds,
-        )
+        table = held_for(arguments.budget, env, **seen, step_seconds=arguments.step_seconds)
     if arguments.json:
         content = {"schema": 1, "budget": arguments.budget, "norm": arguments.norm, "is": lines, "held_for": table}
         print_json(content)

@@ -6,10 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from rich.table import Table
-
 from surefoot.cli.options import (
-    PlainConsole,
     add_agent,
     add_output,
     add_seed,
@@ -17,6 +14,7 @@ from surefoot.cli.options import (
     numbers_type,
     parse_sigma,
     print_json,
+    print_table,
     say,
 )
 from surefoot.cli.parser import AGENT, STATISTICS, add_command, section
@@ -64,7 +62,7 @@ def run_faults(arguments: argparse.Namespace) -> None:
     found = measure_faults(
         task,
         agent_of(arguments, chosen.agent, task),
-        sigma=task.paper.sigma if arguments.sigma is None else arguments.sigma,
+        sigma=arguments.sigma,
         steps=[int(count) for count in arguments.steps],
         n_episodes=arguments.episodes,
         seed=arguments.seed,
@@ -77,12 +75,8 @@ def run_faults(arguments: argparse.Namespace) -> None:
         "fault only as far as its budget reaches; an estimate, along episodes that no fault has disturbed."
     )
     print()
-    table = Table(box=None, pad_edge=False)
-    for head in ("fault", "steps", "median", "a tenth is below"):
-        table.add_column(head, justify="left" if head == "fault" else "right", no_wrap=True)
-    for one in found:
-        table.add_row(one.fault, f"{one.steps:,}", format_offset(one.median), format_offset(one.mild))
-    PlainConsole().print(table, soft_wrap=True)
+    rows = [(one.fault, f"{one.steps:,}", format_offset(one.median), format_offset(one.mild)) for one in found]
+    print_table(("fault", "steps", "median", "a tenth is below"), rows, n_left=1)
     print()
     for name, meaning in FAULTS.items():
         say(f"{name}: {meaning}", "  ")

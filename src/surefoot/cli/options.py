@@ -7,14 +7,14 @@ import json
 import math
 import textwrap
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Column
+from rich.table import Column, Table
 
 from surefoot.api.query import Requirement
 from surefoot.cli.parser import ADVANCED, AGENT, RUN, STATISTICS, section
@@ -286,6 +286,16 @@ class PlainConsole(Console):
         raise OutputClosedError
 
 
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int = 0) -> None:
+    """Print a table, its first ``n_left`` columns aligned to the left and the others to the right."""
+    table = Table(box=None, pad_edge=False)
+    for number, head in enumerate(heads):
+        table.add_column(head, justify="left" if number < n_left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    PlainConsole().print(table, soft_wrap=True)
+
+
 def say(text: str, indent: str = "") -> None:
     """Print a paragraph in lines of at most 78 columns, those after the first one indented."""
     print(textwrap.fill(text, TEXT_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
@@ -308,7 +318,7 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], what: str) -> No
     """Reject options that make no sense together."""
     given = []
     for name in names:
-        if getattr(arguments, name) is not None:
+        if getattr(arguments, name) != arguments.parser.get_default(name):
             given.append(f"--{name.replace('_', '-')}")
     if given:
         raise InputError(f"{', '.join(given)} cannot be combined with {what}")

@@ -6,10 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from surefoot.cli.options import (
-    PlainConsole,
     add_agent,
     add_common,
     add_confidence,
@@ -17,6 +14,7 @@ from surefoot.cli.options import (
     parse_requirement,
     parse_sigmas,
     print_json,
+    print_table,
     progress_bar,
     say,
     workers_of,
@@ -203,15 +201,13 @@ def _show_forecasts(forecasts: Sequence[Forecast]) -> None:
     titles = ["sigma", "mean", "worst-case\nmean", f"expected bound\n(n = {forecasts[0].episodes:,})"]
     if has_requirement:
         titles += ["episodes\n(fixed n)", "episodes\n(sequential)", "at least"]
-    table = Table(box=None, pad_edge=False)
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
+    rows = []
     for one in forecasts:
         cells = [f"{one.sigma:g}", f"{one.estimate:.2f}", f"{one.worst:.2f}", f"{one.limit:.2f}"]
         if has_requirement:
             cells += [_format_count(one.fixed), _format_count(one.sequential), _format_count(one.least)]
-        table.add_row(*cells)
-    PlainConsole().print(table, soft_wrap=True)
+        rows.append(cells)
+    print_table(titles, rows)
 
 
 def _format_count(episodes: int | None) -> str:

@@ -25,11 +25,11 @@ WANTED = {
     "sigma": "--sigma S, the noise on every new observation ('surefoot tune' compares several)",
     "sigmas": "--sigmas LIST, the noises to try",
 }
-# What a task defines itself.
-DEFINED = (
-    *("floor", "ceiling", "max_steps", "reward_range", "env_kwargs", "env_module", "wrapper", "success"),
-    *("feature_units", "step_seconds"),
+OF_ENVIRONMENT = (
+    *("max_steps", "reward_range", "env_kwargs", "env_module", "wrapper", "success", "feature_units", "step_seconds"),
 )
+# What a task defines itself.
+DEFINED = ("floor", "ceiling", *OF_ENVIRONMENT)
 
 
 @dataclass(frozen=True)
@@ -244,29 +244,20 @@ def _choose_environment(arguments: argparse.Namespace, chosen: Chosen) -> tuple[
 
 
 def named(arguments: argparse.Namespace) -> str:
-    """Return the options that name the task or the environment, as they would be typed again."""
+    """Return the options that name the task or the environment, as they were typed."""
     if arguments.task is not None:
         return str(arguments.task)
-    words = []
-    for name in ("env", *DEFINED):
-        value = getattr(arguments, name)
-        # Options that may be repeated have a list of values.
-        values = value if isinstance(value, list) else [value]
-        for one in values:
-            if one is not None:
-                words += [f"--{name.replace('_', '-')}", _type_value(one)]
-    return shlex.join(words)
-
-
-def _type_value(value: Any) -> str:
-    """Return the value of an option as it is typed."""
-    if isinstance(value, tuple):
-        return ",".join(f"{part:g}" for part in value)
-    if isinstance(value, Units):
-        return str(value)
-    if isinstance(value, dict):
-        return json.dumps(value)
-    return str(value)
+    options = {f"--{name.replace('_', '-')}" for name in ("env", *DEFINED)}
+    kept = []
+    words = iter(shlex.split(arguments.command_line))
+    for word in words:
+        option, equals, _ = word.partition("=")
+        if option in options:
+            kept.append(word)
+            # Without a sign between them the value is the next word.
+            if not equals:
+                kept.append(next(words))
+    return shlex.join(kept)
 
 
 def limits_note(arguments: argparse.Namespace, chosen: Chosen, task: Task) -> list[str]:
@@ -299,21 +290,14 @@ def limits_note(arguments: argparse.Namespace, chosen: Chosen, task: Task) -> li
     return lines
 
 
-class Units(dict[str, str]):
-    """Units by the names of parts, as they are typed."""
-
-    def __str__(self) -> str:
-        return ",".join(f"{name}={unit}" for name, unit in self.items())
-
-
-def _parse_units(text: str) -> str | Units:
+def _parse_units(text: str) -> str | dict[str, str]:
     """Read one unit, or ``position=m,speed=m/s``."""
     if "=" not in text:
         return text
     named = [part.rpartition("=") for part in text.split(",")]
     if not all(name and unit for name, _, unit in named):
         raise argparse.ArgumentTypeError(f"must look like m or position=m,speed=m/s, got {text!r}")
-    return Units({name: unit for name, _, unit in named})
+    return {name: unit for name, _, unit in named}
 
 
 def _parse_object(text: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,7 +111,8 @@ def run_train(arguments: argparse.Namespace) -> None:
     from surefoot.play.plan import limits_of_actions, resolve_device
     from surefoot.play.tasks import TASKS
     from surefoot.proof.rounding import count_decimals
-    from surefoot.train.folder import TrainingRun, has_checkpoint
+    from surefoot.runs.folder import noise_name
+    from surefoot.train.folder import TrainingRun, has_checkpoint, short_name
     from surefoot.train.presets import default_preset, prepare_settings, train_agent
     from surefoot.train.settings import MINUTES_OF_ENV
 
@@ -153,11 +153,13 @@ def run_train(arguments: argparse.Namespace) -> None:
     ):
         time_limit = MINUTES_OF_ENV
     digits = count_decimals(task.scoring.floor, task.scoring.ceiling, 0.0)
-    folder: Path = arguments.out or Path("runs") / _folder_name(task, noise, preset, arguments.seed)
+    # Names without signs that a shell would read.
+    name = f"train-{short_name(task)}-s{noise_name(noise)}-{preset}-seed{arguments.seed}"
+    folder: Path = arguments.out or Path("runs") / name
     with progress_bar("training", "steps", arguments) as report:
         progress = None
         if report is not None:
-            progress = partial(_report_training, report, digits)
+            progress = _show_validations(report, digits)
         run = TrainingRun(
             task=task,
             noise=noise,
@@ -194,14 +196,6 @@ def run_train(arguments: argparse.Namespace) -> None:
     )
 
 
-def _folder_name(task: Task, noise: Noise, preset: str, seed: int) -> str:
-    """Return the name of the training's directory, without signs that a shell would read."""
-    from surefoot.runs.folder import noise_name
-    from surefoot.train.folder import short_name
-
-    return f"train-{short_name(task)}-s{noise_name(noise)}-{preset}-seed{seed}"
-
-
 def _select_sigma(arguments: argparse.Namespace, task: Task) -> float:
     """Select sigma by what pretrained agents are predicted to certify at the budget, and say so."""
     from surefoot.play.plan import resolve_device
@@ -232,14 +226,15 @@ def _type_sigma(noise: Noise) -> str:
     return typed
 
 
-def _report_training(report: Callable[..., None], digits: int, done: int, of: int, curve: TrainingCurve) -> None:
-    report(done, of, _describe_validation(curve, digits))
+def _show_validations(report: Callable[..., None], digits: int) -> Callable[[int, int, TrainingCurve], None]:
+    """Return what shows the last validation next to the progress bar."""
 
+    def show(done: int, of: int, curve: TrainingCurve) -> None:
+        # Trainings of DQN and DDPG validate the mean alone; the others have a column for what they certify.
+        _, mean, _, _, *certified = curve.rows[-1]
+        note = f"best validation {curve.best:.{digits}f}"
+        if certified:
+            note = f"mean {mean:.{digits}f}, certified {certified[0]:.{digits}f} (best {curve.best:.{digits}f})"
+        report(done, of, note)
 
-def _describe_validation(curve: TrainingCurve, digits: int) -> str:
-    """Return what the last validation showed, next to the progress bar."""
-    # Trainings of DQN and DDPG validate the mean alone; the others have a column for what they certify.
-    _, mean, _, _, *certified = curve.rows[-1]
-    if not certified:
-        return f"best validation {curve.best:.{digits}f}"
-    return f"mean {mean:.{digits}f}, certified {certified[0]:.{digits}f} (best {curve.best:.{digits}f})"
+    return show

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -107,11 +108,7 @@ def run_figure(run: DrawnRun) -> Figure:
     margin = 0.05 * (top - bottom) or 1.0
     axes.set_ylim(bottom - margin, max(top, highest) + margin)
     axes.set_xlim(left=-0.02 * budgets[-1], right=1.02 * budgets[-1])
-    unit = unit_of_budgets(certificate.metadata)
-    budget = f"attack budget ({unit})" if unit else "attack budget"
-    axes.set_xlabel(f"{budget}: total l2 norm of the perturbations of one episode")
-    axes.xaxis.label.set_parse_math(False)
-    axes.set_ylabel("mean return")
+    _label_axes(axes, unit_of_budgets(certificate.metadata), "mean return")
     name = certificate.metadata.get("agent") or certificate.metadata.get("task") or "given returns"
     axes.set_title(
         f"{name}: {format_noise(certificate.sigma, certificate.action_sigma)}, {certificate.n_episodes:,} episodes, "
@@ -119,8 +116,6 @@ def run_figure(run: DrawnRun) -> Figure:
         fontsize=10,
         parse_math=False,
     )
-    axes.grid(alpha=0.25)
-    axes.legend(fontsize=8, loc="best", framealpha=0.9)
     return figure
 
 
@@ -142,16 +137,19 @@ def runs_figure(runs: Sequence[DrawnRun]) -> Figure:
     for mean in sorted(baselines):
         axes.axhline(mean, color="black", ls=":", lw=1.2, label="open-loop baseline")
     units = {unit_of_budgets(run.certificate.metadata) for run in runs}
-    unit = units.pop() if len(units) == 1 else None
-    budget = f"attack budget ({unit})" if unit else "attack budget"
-    axes.set_xlabel(f"{budget}: total l2 norm of the perturbations of one episode")
-    axes.xaxis.label.set_parse_math(False)
-    axes.set_ylabel("certified lower bound on the mean return")
-    axes.grid(alpha=0.25)
-    legend = axes.legend(fontsize=8, loc="best", framealpha=0.9)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    unit = units.pop() if len(units) == 1 else ""
+    _label_axes(axes, unit, "certified lower bound on the mean return")
     return figure
+
+
+def _label_axes(axes: Axes, unit: str, returns: str) -> None:
+    """Name the axes and the lines; text of others is no formula."""
+    budget = f"attack budget ({unit})" if unit else "attack budget"
+    axes.set_xlabel(f"{budget}: total l2 norm of the perturbations of one episode", parse_math=False)
+    axes.set_ylabel(returns)
+    axes.grid(alpha=0.25)
+    for text in axes.legend(fontsize=8, loc="best", framealpha=0.9).get_texts():
+        text.set_parse_math(False)
 
 
 def _with_gaps(values: Sequence[float | None]) -> list[float]:

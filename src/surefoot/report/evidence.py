@@ -32,14 +32,9 @@ PREDICATE_TYPE = "urn:surefoot:certificate:v1"
 def write_evidence(
     run: FinishedRun, verdict: Mapping[str, Any], folder: Path, out: Path | None = None, *, command: str
 ) -> list[Path]:
-    """Write the page and the statement.
+    """Write the page, ``evidence.html`` in the run directory by default, and the statement next to it.
 
-    Args:
-        run: A certified run.
-        verdict: What an independent recomputation of the run found, as JSON data.
-        folder: The run directory.
-        command: What verifies the run, with all that it needs.
-        out: Path of the page; by default ``evidence.html`` in the run directory. The statement is written next to it.
+    ``verdict`` is what an independent recomputation of the run found, ``command`` what verifies it.
 
     Returns:
         The paths of both files.
@@ -65,16 +60,7 @@ def write_evidence(
     signed = page.with_name(STATEMENT)
     text = json.dumps(evidence_statement(run, run.certificate, verdict), indent=1, allow_nan=False) + "\n"
     write_text(signed, text)
-    write_text(
-        page,
-        _page(
-            run,
-            run.certificate,
-            verdict,
-            command,
-            sha256(text.encode()),
-        ),
-    )
+    write_text(page, _page(run, run.certificate, verdict, command, sha256(text.encode())))
     return [page, signed]
 
 

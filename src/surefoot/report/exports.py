@@ -48,11 +48,11 @@ def as_markdown(runs: Sequence[FinishedRun]) -> str:
 
 def as_latex(runs: Sequence[FinishedRun]) -> str:
     """Return one ``table`` of all runs, agents in rows and budgets in columns; it needs the package booktabs."""
-    budgets = sorted({budget for run in runs for budget in _asked_budgets(run)})
+    tables = list(map(_cells_by_budget, runs))
+    budgets = sorted(set().union(*tables))
     rows = []
     marked = False
-    for run, label in zip(runs, label_runs(runs), strict=True):
-        cells = _cells_by_budget(run)
+    for cells, label in zip(tables, label_runs(runs), strict=True):
         marked = marked or any("*" in cell for cell in cells.values())
         shown = [_latex_number(cells.get(budget)) for budget in budgets]
         rows.append(" & ".join([_escape_latex(label), *shown]) + r" \\")
@@ -73,12 +73,6 @@ def as_latex(runs: Sequence[FinishedRun]) -> str:
         "\\end{table}\n",
     ]
     return "\n".join(lines)
-
-
-def _asked_budgets(run: FinishedRun) -> list[float]:
-    if run.certificate is None:
-        return [float(budget) for budget in run.measured["budgets"]]
-    return [float(budget) for budget in run.certificate.budgets]
 
 
 def _cells_by_budget(run: FinishedRun) -> dict[float, str]:

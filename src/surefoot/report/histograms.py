@@ -47,13 +47,7 @@ def histogram_data(group: Group) -> dict[str, Any] | None:
 
 
 def bin_edges(low: float, high: float, whole: bool) -> NDArray[np.float64]:
-    """Return the edges of at most MOST_BARS + 1 bins of round width; the largest whole number ends the last one.
-
-    Args:
-        low: The least number to count.
-        high: The greatest.
-        whole: Whether all of them are whole.
-    """
+    """Return the edges of at most MOST_BARS + 1 bins of round width; the largest whole number ends the last one."""
     if whole and abs(low) < 1e9 and high - low < 1e9:
         width = float(max(1, math.ceil(_round_up((high - low + 1) / MOST_BARS))))
         count = math.ceil((high - low + 1) / width)

@@ -107,19 +107,12 @@ def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
 
 
 def _all_runs(groups: Sequence[Group]) -> list[FinishedRun]:
-    runs = []
-    for group in groups:
-        runs += group.runs
-    return runs
+    return [run for group in groups for run in group.runs]
 
 
 def certified_runs(groups: Sequence[Group]) -> list[FinishedRun]:
     """Return the runs that have a certificate."""
-    runs = []
-    for group in groups:
-        for entry in group.certified:
-            runs.append(entry.run)
-    return runs
+    return [entry.run for group in groups for entry in group.certified]
 
 
 def curve_words(groups: Sequence[Group]) -> tuple[str, str]:

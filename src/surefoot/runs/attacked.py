@@ -23,7 +23,7 @@ from surefoot.errors import InputError, did_you_mean
 from surefoot.files import safe_name
 from surefoot.play.channel import Attacker, unit_of_budget
 from surefoot.play.plan import Plan
-from surefoot.play.rollout import Progress
+from surefoot.play.rollout import Progress, play
 from surefoot.play.streams import Purpose
 from surefoot.play.workers import Workers, as_workers
 from surefoot.proof.certificate import Certificate
@@ -174,6 +174,11 @@ class AttackGrid:
         attacker = method.attacker(chosen)
         return replace(self.twin, attacker=attacker, budget=budget)
 
+    def plans(self) -> list[tuple[str, Plan]]:
+        """Return the runs of all configurations, and last that of the twins, each with the name of its directory."""
+        attacked = [(configuration_name(*one), self.plan(*one)) for one in self.configurations()]
+        return [*attacked, (UNATTACKED, self.twin)]
+
     def strongest_at(self, budget: float) -> Trial:
         """Return the trial with the lowest mean at a budget."""
         return min((trial for trial in self.trials if trial.budget == budget), key=lambda trial: trial.mean)
@@ -193,26 +198,14 @@ def attacked_run(
     progress: Progress | None = None,
     command: str | None = None,
     record: bool = False,
-) -> dict[str, Any]:
-    """Run the configurations that are missing, write everything to ``folder``, return ``attack.json``'s content.
+) -> tuple[dict[str, Any], list[Episodes]]:
+    """Run the configurations that are missing and write everything to ``folder``; a run that was killed resumes there.
 
-    Args:
-        grid: What to run.
-        folder: The run directory, with one directory for each configuration; a run that was killed resumes there.
-        workers: Number of processes, or other workers; they do not change the results.
-        progress: Called with the numbers of finished and of all episodes.
-        command: What was typed to get this; the report shows it.
-        record: Whether to record one more episode, without and under attack, for the report to show.
+    Returns:
+        The content of ``attack.json``, and the episodes of every configuration.
     """
     began = time.monotonic()
-    configurations = grid.configurations()
-    records: dict[tuple[float, float | None], Episodes] = {}
-    for number, (budget, lambda_) in enumerate(configurations):
-        inner = nest_progress(progress, number, len(configurations) + 1)
-        records[budget, lambda_] = run_configuration(grid, budget, lambda_, folder, workers, inner)
-    last = nest_progress(progress, len(configurations), len(configurations) + 1)
-    unattacked = _run_into(grid.twin, folder / UNATTACKED, workers, last)
-    result = summary(grid, records) | matched(grid, records, unattacked)
+    result, records = run_grid(grid, folder, workers=workers, progress=progress)
     metadata = {
         "versions": versions(),
         "wall_seconds": round(time.monotonic() - began, 3),
@@ -222,7 +215,28 @@ def attacked_run(
     if record:
         metadata["replay"] = _record_worst(grid, result, folder)
     finish_run(folder, result, metadata=metadata, baseline=grid.base.task.baseline, command=command)
-    return result
+    return result, records
+
+
+def run_grid(
+    grid: AttackGrid, folder: Path | None, *, workers: int | Workers = 1, progress: Progress | None = None
+) -> tuple[dict[str, Any], list[Episodes]]:
+    """Run every configuration, and its twins without attack, into directories of ``folder``, or in memory without one.
+
+    Returns:
+        What was measured, and the episodes of every configuration.
+    """
+    plans = grid.plans()
+    records = []
+    for number, (name, plan) in enumerate(plans):
+        inner = nest_progress(progress, number, len(plans))
+        if folder is None:
+            records.append(play(plan, workers=workers, progress=inner))
+        else:
+            records.append(_run_into(plan, folder / name, workers, inner))
+    *attacked, unattacked = records
+    by_configuration = dict(zip(grid.configurations(), attacked, strict=True))
+    return summary(grid, by_configuration) | matched(grid, by_configuration, unattacked), attacked
 
 
 def _record_worst(grid: AttackGrid, result: dict[str, Any], folder: Path) -> str | None:
@@ -230,14 +244,6 @@ def _record_worst(grid: AttackGrid, result: dict[str, Any], folder: Path) -> str
     most = int(np.argmax(grid.budgets))
     under = grid.plan(grid.budgets[most], result["curve_lambda"][most])
     return record_replay(replace(under, attacker=None, budget=0.0), under, folder)
-
-
-def attacked_records(grid: AttackGrid, folder: Path) -> list[Episodes]:
-    """Return the episodes of every configuration that ``attacked_run`` has written to ``folder``."""
-    records = []
-    for budget, lambda_ in grid.configurations():
-        records.append(Episodes.load(folder / configuration_name(budget, lambda_) / "episodes.npz"))
-    return records
 
 
 def matching_certificates(grid: AttackGrid, given: Path | None, nearby: Path) -> list[tuple[Path, Certificate]]:
@@ -365,10 +371,9 @@ def attacked_share(
     grid: AttackGrid, share: Share, folder: Path, *, workers: int | Workers = 1, progress: Progress | None = None
 ) -> int:
     """Run the same share of the blocks of every configuration; return how many episodes these are."""
-    plans = {configuration_name(*one): grid.plan(*one) for one in grid.configurations()}
-    plans[UNATTACKED] = grid.twin
+    plans = grid.plans()
     count = 0
-    for number, (name, plan) in enumerate(plans.items()):
+    for number, (name, plan) in enumerate(plans):
         inner = nest_progress(progress, number, len(plans))
         count += run_share(plan, share, folder / name, workers=workers, progress=inner)
     return count

@@ -68,23 +68,19 @@ def certified_run(
     record: bool = False,
     figure: bool = True,
 ) -> Certificate:
-    """Run the episodes that are missing, certify, and write everything into ``folder``.
+    """Run the episodes that are missing, certify, and write everything into ``folder``; a killed run resumes there.
 
     Args:
         plan: What to run.
         query: What to certify, fixed before the first episode.
-        folder: The run directory; a run that was killed resumes there.
+        folder: The run directory.
         goal: When to stop early; the certificate is then anytime-valid. None runs every episode of the plan.
         required: Budget of a requirement, which the report's sentence and the recorded attack are then about.
-        workers: Number of processes, or other workers; they do not change the results.
-        progress: Called with the number of episodes that are done and the number planned, and with a goal also with
-            the bound so far, in words.
-        command: What was typed to get this; the report shows it.
-        record: Whether to record one more episode, without and under a quick attack, for the report to show.
+        workers: What runs the episodes, and changes no result.
+        progress: Called with the numbers of finished and of all episodes, and with a goal with the bound so far.
+        command: What was typed.
+        record: Whether to record one more episode, without and under a quick attack, for the report.
         figure: Whether to draw the certificate as a PNG file.
-
-    Raises:
-        InputError: If the query cannot be answered by such episodes, or the directory is that of another run.
     """
     workers = as_workers(workers)
     # A query that such episodes cannot answer is rejected before hours are spent on them.

@@ -25,16 +25,16 @@ def compared_run(
     progress: Callable[..., None] | None = None,
     command: str | None = None,
 ) -> Comparison:
-    """Run both agents, compare them, and write everything into ``folder``.
+    """Run both agents, compare them, and write everything into ``folder``; an interrupted run resumes there.
 
     Args:
         plans: What to run: "A", "B" and, where B's upper bound is to hold under an attack, "B-attacked".
         question: What is asked, fixed before the first episode.
-        folder: The run directory, with one directory of episodes for each plan; an interrupted run resumes there.
+        folder: The run directory, with one directory of episodes for each plan.
         anytime: Whether to stop as soon as the question is answered; else all episodes are run.
-        workers: Number of processes, or other workers; they do not change the results.
-        progress: Called with the numbers of episodes that are done and planned, and the bounds so far in words.
-        command: What was typed to get this.
+        workers: What runs the episodes, and changes no result.
+        progress: Called with the numbers of finished and of all episodes, and the bounds so far in words.
+        command: What was typed.
     """
     comparer = Comparer(question, made_up(plans["A"]), made_up(plans["B"]), anytime=anytime)
     planned = sum(plan.n_episodes for plan in plans.values())

@@ -38,18 +38,9 @@ def finish_run(
     command: str | None,
     figure: bool = True,
 ) -> Path:
-    """Write everything a finished run contains besides its episodes.
+    """Write everything a finished run contains besides its episodes; return the path of the report.
 
-    Args:
-        folder: The run directory.
-        result: A certificate, or the content of ``attack.json``.
-        metadata: What else ``run.json`` says: versions, times, why there is no taped episode.
-        baseline: The task's open-loop baseline, if it has one.
-        command: What was typed to get this, for readers who want to repeat it.
-        figure: Whether to draw a certificate as a PNG file.
-
-    Returns:
-        The path of the report.
+    ``result`` is a certificate, or the content of ``attack.json``; ``metadata`` is what else ``run.json`` says.
     """
     drawn = _write_result(folder, result, baseline, figure=figure)
     known = None if baseline is None else baseline.to_json()
@@ -62,14 +53,7 @@ def finish_run(
 def finish_comparison(
     folder: Path, comparison: Comparison, records: Mapping[str, Episodes], *, command: str | None
 ) -> Comparison:
-    """Write everything a comparison contains besides its episodes; return it with its directory.
-
-    Args:
-        folder: The run directory.
-        comparison: What is proved.
-        records: The episodes of each side.
-        command: What was typed to get this.
-    """
+    """Write everything a comparison contains besides its episodes; return it with its directory."""
     written = replace(comparison, directory=folder)
     pairs = pair_up(records["A"], records["B"])
     if pairs.names:
@@ -88,9 +72,7 @@ def finish_comparison(
 def write_run_report(folder: Path, certificate: Certificate | None = None) -> Path:
     """Write ``report.html`` into a run directory, with the runs next to it that are about the same agent.
 
-    Args:
-        folder: The run directory.
-        certificate: The directory's certificate if it is available; without it the same page takes longer.
+    ``certificate`` is that of the directory, if it is at hand: without it the same page takes longer.
     """
     if (folder / COMPARISON_FILE).exists():
         write_comparison_page(Comparison.load(folder), folder / REPORT_FILE)

@@ -61,7 +61,9 @@ class RunFolder:
             try:
                 yield self
             except BaseException:
-                self._free_folder()
+                # A directory in which nothing was saved can be used with another setup.
+                if not self.record.exists() and not (self.folder / "blocks").exists():
+                    (self.folder / "setup.json").unlink(missing_ok=True)
                 raise
         finally:
             # While it is still locked: whoever waits for a lock file that is deleted locks a new one instead.
@@ -123,11 +125,6 @@ class RunFolder:
     def _check_there(self) -> None:
         if not self._is_there() or not (self.folder / "setup.json").exists():
             raise InputError(f"{self.folder} was deleted or replaced during the run; nothing more is written there")
-
-    def _free_folder(self) -> None:
-        """Free a directory in which nothing was saved, so that it can be used with another setup."""
-        if not self.record.exists() and not (self.folder / "blocks").exists():
-            (self.folder / "setup.json").unlink(missing_ok=True)
 
     def _claim_folder(self) -> None:
         path = self.folder / "setup.json"

@@ -72,7 +72,12 @@ def read_returns(
         # Surefoot's own files have a header, which says sigma, floor and ceiling itself.
         if "header" in arrays:
             return _read_episode_data(path, sigma, floor, ceiling), "the returns of Surefoot's episode data"
-    found = _read_numbers(path, arrays)
+    if path.suffix == ".npz":
+        found = _select_array(path, arrays)
+    elif path.suffix == ".npy":
+        found = Found(read_array(path), "all numbers of the array")
+    else:
+        found = _read_text(path)
     if found.only_wins:
         floor = 0.0 if floor is None else floor
         ceiling = 1.0 if ceiling is None else ceiling
@@ -90,14 +95,6 @@ def read_returns(
         _check_seeds(path, found.seeds)
         metadata["episode_seeds"] = list(found.seeds)
     return Episodes.from_returns(found.returns, sigma=sigma, floor=floor, ceiling=ceiling, **metadata), found.what
-
-
-def _read_numbers(path: Path, arrays: dict[str, NDArray[np.float64]]) -> Found:
-    if path.suffix == ".npz":
-        return _select_array(path, arrays)
-    if path.suffix == ".npy":
-        return Found(read_array(path), "all numbers of the array")
-    return _read_text(path)
 
 
 def _check_seeds(path: Path, seeds: Sequence[int]) -> None:

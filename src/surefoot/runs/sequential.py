@@ -48,13 +48,8 @@ def run_until(
     """Take a block of each stream in turn until the monitor has a reason to stop.
 
     Blocks are inspected in the order of their numbers, so a run stops at the same episode with any number of workers,
-    uninterrupted or resumed. Ctrl-C is a reason to stop like any other, and what was run until then counts.
-
-    Args:
-        monitor: What says when to stop; it is given the returns of each stream so far.
-        streams: Blocks of episodes; one that ends before the others is not waited for.
-        planned: Most episodes that all streams together may have.
-        progress: Called with the numbers of episodes that are done and planned, and the monitor's words for the bounds.
+    uninterrupted or resumed. Ctrl-C is a reason to stop like any other, and what was run until then counts. A stream
+    that ends before the others is not waited for. ``planned`` is how many episodes all streams may have together.
 
     Returns:
         The episodes of each stream, and the reason to stop.

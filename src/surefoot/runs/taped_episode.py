@@ -112,31 +112,25 @@ def _record_both(plans: tuple[Plan, Plan | None], _: int) -> dict[str, NDArray[A
 
 
 def _record_tape(plan: Plan, name: str) -> dict[str, NDArray[Any]]:
-    most = MOST_REPLAY_STEPS
-    as_shown = _as_floats
-    if len(plan.task.spaces.shape) >= 2:
-        most = MOST_PICTURES
-        as_shown = _as_bytes
-    tape = Tape(most)
+    is_picture = len(plan.task.spaces.shape) >= 2
+    tape = Tape(MOST_PICTURES if is_picture else MOST_REPLAY_STEPS)
     # One episode on a stream of its own: what is shown here is part of no certificate.
     alone = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,), draws_per_seed=1)
     with suppress(RecordingFull):
         play_block(alone, 0, watch=tape.record_step)
+    clean = np.stack(tape.clean).astype(np.float32)
+    seen = np.stack(tape.seen).astype(np.float32)
     return {
-        f"{name}_clean": as_shown(tape.clean),
-        f"{name}_seen": as_shown(tape.seen),
+        f"{name}_clean": _as_picture(clean) if is_picture else clean,
+        f"{name}_seen": _as_picture(seen) if is_picture else seen,
         f"{name}_actions": np.array(tape.actions, dtype=np.int32),
         f"{name}_budget_used": np.array(tape.budget_used),
     }
 
 
-def _as_floats(rows: list[NDArray[Any]]) -> NDArray[Any]:
-    return np.stack(rows).astype(np.float32)
-
-
-def _as_bytes(rows: list[NDArray[Any]]) -> NDArray[Any]:
+def _as_picture(rows: NDArray[Any]) -> NDArray[Any]:
     # For the eye only: what a screen cannot show is clipped, and 32 shades of noise compress better than 256.
-    shades = np.round(np.clip(np.stack(rows), 0, 1) * 31)
+    shades = np.round(np.clip(rows, 0, 1) * 31)
     pictures: NDArray[Any] = np.round(shades * (255 / 31)).astype(np.uint8)
     return pictures
 
