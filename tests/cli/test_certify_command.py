@@ -77,24 +77,6 @@ def test_json_is_the_certificate_and_nothing_else(capsys):
     assert made["estimate"] == record.returns.mean()
 
 
-def test_every_option_reaches_the_certificate(capsys):
-    surefoot_command(*QUICK, "--out", "run", "--json", "--quiet", "--budgets", "0:0.3:0.1", "--confidence", 0.9,
-                     "--method", "dkw", "--sigma", 0.4, "--agent", "cartpole-1-s0.4")  # fmt: skip
-    made = strict(capsys.readouterr().out)
-    assert made["budgets"] == [0.0, 0.1, 0.2, 0.3]
-    wanted = (0.9, "dkw", 0.4, "cartpole-1-s0.4")
-    assert (made["confidence"], made["method"], made["sigma"], made["agent"]) == wanted
-
-
-def test_quiet_still_prints_the_result(capsys):
-    surefoot_command(*QUICK, "--quiet")
-    shown = capsys.readouterr()
-    assert shown.err == ""
-    assert "With 95% confidence" in shown.out
-    (folder,) = Path("runs").iterdir()
-    assert sorted(path.name for path in folder.iterdir()) == LEFT
-
-
 @pytest.mark.usefixtures("copied_run")
 def test_the_same_command_twice_plays_once(capsys, monkeypatch):
     stamp = Path("run/episodes.npz").stat().st_mtime_ns

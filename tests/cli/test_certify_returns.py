@@ -1,7 +1,6 @@
 """``surefoot certify --returns``: numbers in a file, with nothing that runs episodes; wrong numbers and files."""
 
 import json
-import math
 import pickle
 import subprocess
 import sys
@@ -17,19 +16,6 @@ from stand_ins import Bomb
 from surefoot.cli.options import parse_budgets
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
-
-
-def test_narrow_screens_cut_no_numbers(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "12")
-    np.save("r.npy", np.arange(100.0))
-    surefoot_command(
-        "certify", "--returns", "r.npy", "--sigma", 0.2, "--floor", 0, "--ceiling", 200, "--budgets", "0,.1"
-    )
-    shown = capsys.readouterr().out
-    made = surefoot.certify(surefoot.Episodes.from_returns(np.arange(100.0), sigma=0.2, floor=0, ceiling=200), [0, 0.1])
-    for low, high in zip(made.lower, made.upper, strict=True):
-        assert f"{math.floor(low * 100) / 100:.2f}" in shown
-        assert f"{math.ceil(high * 100) / 100:.2f}" in shown
 
 
 @pytest.mark.parametrize("ceiling", [None, 200])
@@ -171,24 +157,13 @@ WRONG_RETURNS = {
     "sigma missing": ("--floor 0", "also needs --sigma:"),
     "floor missing": ("--sigma .2", "also needs --floor:"),
     "both missing": ("", "also needs --sigma and --floor:"),
-    "floor nan": ("--sigma .2 --floor nan", "floor must be a finite number, got nan"),
     "floor above": ("--sigma .2 --floor 30", "below the floor 30, got 20"),
     "ceiling below": ("--sigma .2 --floor 0 --ceiling 199", "above the ceiling 199, got 200"),
-    "ceiling nan": ("--sigma .2 --floor 0 --ceiling nan", "ceiling must be a finite number"),
-    "ceiling is floor": ("--sigma .2 --floor 0 --ceiling 0", "above the floor 0"),
     "budget negative": ("--sigma .2 --floor 0 --budgets -0.1", "a budget must be a finite number >= 0, got -0.1"),
-    "budget nan": ("--sigma .2 --floor 0 --budgets nan", "a budget must be a finite number"),
     "budgets word": ("--sigma .2 --floor 0 --budgets x", "--budgets: must look like 0:1:0.05 or 0,0.2,0.4, got 'x'"),
-    "budgets comma": ("--sigma .2 --floor 0 --budgets 0,,1", "--budgets: must look like"),
-    "budgets four": ("--sigma .2 --floor 0 --budgets 0:1:1:1", "--budgets: must look like"),
     "budgets step 0": ("--sigma .2 --floor 0 --budgets 0:1:0", "STEP > 0"),
-    "budgets backwards": ("--sigma .2 --floor 0 --budgets 1:0:.1", "LAST >= FIRST"),
-    "budgets endless": ("--sigma .2 --floor 0 --budgets 0:inf:1", "under 10,000"),
     "budgets too many": ("--sigma .2 --floor 0 --budgets 0:1:1e-9", "under 10,000"),
-    "budgets nan step": ("--sigma .2 --floor 0 --budgets 0:1:nan", "STEP > 0"),
-    "budgets empty": ("--sigma .2 --floor 0 --budgets=", "--budgets: must look like"),
     "confidence 1": ("--sigma .2 --floor 0 --confidence 1", "confidence must be strictly between 0 and 1, got 1"),
-    "confidence 95": ("--sigma .2 --floor 0 --confidence 95", "strictly between 0 and 1, got 95"),
     "method": ("--sigma .2 --floor 0 --method magic", "magic"),
     "binary": ("--sigma .2 --floor 0 --ceiling 200 --method binary", "only the returns 0 and 200"),
     "no ceiling": ("--sigma .2 --floor 0 --method per-threshold", "needs a known ceiling"),
@@ -205,7 +180,6 @@ WRONG_RETURNS = {
     "option": ("--sigma .2 --floor 0 --nonsense", "--nonsense"),
     "abbreviation": ("--sig .2 --floor 0", "--sig"),
     "out is a file": ("--sigma .2 --floor 0 --out r.npy", "cannot write"),
-    "out under a file": ("--sigma .2 --floor 0 --out r.npy/x", "cannot write"),
     "out nowhere": ("--sigma .2 --floor 0 --out /proc/x", "cannot write"),
     "out too long": (f"--sigma .2 --floor 0 --out {'x' * 300}", "File name too long"),
 }
@@ -215,10 +189,6 @@ WRONG_RETURNS = {
 def test_wrong_calls_with_returns(capsys, arguments, match):
     np.save("r.npy", RETURNS)
     refused(capsys, "certify", "--returns", "r.npy", "--out", "made", *arguments.split(), match=match)
-
-
-def pickled():
-    np.save("f.npy", np.array([1.0, None], dtype=object), allow_pickle=True)
 
 
 def bomb():
@@ -232,24 +202,10 @@ def cut(size):
 
 WRONG_FILES = {
     "empty": (lambda: np.save("f.npy", np.array([])), "non-empty"),
-    "nan": (lambda: np.save("f.npy", np.array([1.0, np.nan])), "must be finite, got nan at position 1"),
-    "inf": (lambda: np.save("f.npy", np.array([np.inf])), "must be finite, got inf at position 0"),
-    "2-D": (lambda: np.save("f.npy", np.ones((3, 2))), "got shape (3, 2)"),
-    "0-D": (lambda: np.save("f.npy", np.array(1.0)), "got shape ()"),
-    "text": (lambda: np.save("f.npy", np.array(["a"])), "expected plain numbers, got <U1"),
-    "complex": (lambda: np.save("f.npy", np.array([1j])), "expected plain numbers, got complex128"),
-    "pickle in npy": (pickled, "expected plain numbers, got object"),
     "pickle": (bomb, "not a readable .npy file of numbers"),
-    "csv": (lambda: Path("f.npy").write_text("1,2,3\n"), "not a readable .npy file of numbers"),
-    "nothing": (lambda: Path("f.npy").touch(), "not a readable"),
-    "cut header": (lambda: cut(60), "may be truncated"),
     "cut data": (lambda: cut(200), "may be truncated"),
     "missing": (lambda: None, "no file f.npy"),
     "directory": (lambda: Path("f.npy").mkdir(), "f.npy"),
-    "zip named npy": (
-        lambda: np.savez("g.npz", a=RETURNS) or Path("g.npz").rename("f.npy"),
-        "not a readable .npy file of numbers",
-    ),
 }
 
 

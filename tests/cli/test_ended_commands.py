@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 
 import surefoot
 import waiting_env
-from cli_commands import LEFT, QUICK, RETURNS, given, returns_of, strict, surefoot_command
+from cli_commands import QUICK, RETURNS, given, returns_of, strict, surefoot_command
 from surefoot.episodes import Episodes
 from surefoot.files import read_arrays
 
@@ -54,18 +53,6 @@ def test_a_disk_that_fills_up_loses_nothing(capsys, monkeypatch, quick_run, writ
 def command(*arguments, **options):
     run = [sys.executable, "-m", "surefoot", *map(str, arguments)]
     return subprocess.run(run, capture_output=True, text=True, check=False, timeout=60, **options)
-
-
-def test_a_limit_on_file_sizes_is_a_full_disk():
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
-
-    np.save("r.npy", np.random.default_rng(0).normal(size=2_000))
-    done = command(*given("--out", "run", floor="-9", saved=False), preexec_fn=limit)
-    assert done.returncode == 2
-    assert done.stderr.startswith("surefoot: cannot write run/")
-    assert done.stderr.count("\n") == 1
-    assert not [path.name for path in Path("run").rglob(".*")]
 
 
 def test_output_that_cannot_be_written():
@@ -190,15 +177,3 @@ def test_a_background_job_that_ignores_interrupts_is_not_stopped_by_one(whole, l
         Path("fifo").write_bytes(b"go")
         assert process.wait(timeout=60) == 0
     assert np.array_equal(returns_of("run"), whole)
-
-
-def test_killed_runs_go_on(capsys, whole, long_run):
-    with started(long_run, 2) as process:
-        process.kill()
-        process.wait()
-        kept = len(list(Path("run/blocks").glob("[0-9]*.npz")))
-        assert 0 < kept < 4
-        surefoot_command(*long_run, "--workers", 1, "--json")
-        assert nobody_left(process.pid, 3)
-    assert np.array_equal(returns_of("run"), whole)
-    assert sorted(path.name for path in Path("run").iterdir()) == LEFT

@@ -21,8 +21,6 @@ from surefoot.runs.read import read_run
 
 pytestmark = pytest.mark.slow
 
-WIDTHS = (320, 768, 1920)
-
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
@@ -204,39 +202,6 @@ def test_the_theme_follows_the_system_until_it_is_chosen(browser, runs):
         button.click()
         seen.append((button.text, ground()))
     assert seen == [("Theme: light", light), ("Theme: dark", dark), ("Theme: automatic", dark)]
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_is_cut_or_overlaps_at_any_width(browser, runs, width):
-    opened(browser, runs / "compare.html", width=width)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    browser.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    cut = browser.execute_script(
-        """return [...document.querySelectorAll('svg text')].filter(text => {
-             const inner = text.getBoundingClientRect(), outer = text.ownerSVGElement.getBoundingClientRect();
-             return inner.left < outer.left - 1 || inner.right > outer.right + 1
-               || inner.top < outer.top - 1 || inner.bottom > outer.bottom + 1;
-           }).map(text => text.textContent)"""
-    )
-    assert cut == []
-    overlapping = browser.execute_script(
-        """const found = [];
-           for (const svg of document.querySelectorAll('.plot svg')) {
-             const boxes = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
-             boxes.forEach(([a, one], k) => boxes.slice(k + 1).forEach(([b, two]) => {
-               if (one.left < two.right && two.left < one.right && one.top + 2 < two.bottom && two.top + 2 < one.bottom)
-                 found.push([a, b]);
-             }));
-           }
-           return found"""
-    )
-    assert overlapping == []
-    axes = browser.execute_script(
-        "return [...document.querySelectorAll('.plot svg')].map(s => s.querySelectorAll('[data-axis]').length)"
-    )
-    assert axes
-    assert set(axes) == {2}
 
 
 def test_the_histogram_and_the_spending_follow_their_controls(browser, runs):

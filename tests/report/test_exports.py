@@ -15,7 +15,6 @@ from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.files import read_json, write_json
 from surefoot.proof.rounding import format_lower, format_upper
-from surefoot.report.curves import grid_of, own_curve
 from surefoot.report.evidence import evidence_statement
 from surefoot.report.exports import as_csv, as_latex, as_markdown
 from surefoot.runs.read import read_run
@@ -109,17 +108,6 @@ def test_the_ending_of_the_file_says_what_figure_it_is(runs, capsys, ending):
     assert "ends like another format" in capsys.readouterr().err
 
 
-def test_the_figure_is_the_smooth_curve(runs):
-    """Planted: steps between the budgets of the file, which lie below the curve that the episodes give."""
-    run = read_run(runs / "a")
-    grid = grid_of([run])
-    curve = own_curve(run, grid)
-    assert curve.fine
-    steps = [run.certificate.at(budget).lower for budget in grid]
-    assert all(smooth >= step for smooth, step in zip(curve.lower, steps, strict=True))
-    assert any(smooth > step for smooth, step in zip(curve.lower, steps, strict=True))
-
-
 # --- evidence -------------------------------------------------------------------------------------------------------
 
 
@@ -206,16 +194,3 @@ def test_every_column_of_the_csv_is_the_number_it_is_named_for(runs):
         assert (row["lower"], row["upper"], int(row["n_episodes"])) == ("", "", 100)
         assert (row["task"], row["agent"], row["agent_sha256"]) == ("cartpole-5", "agent-a", "hash of agent-a")
     assert len(measured) == 2
-
-
-def test_runs_match_by_task_agent_and_noise_of_both(tmp_path):
-    certified(tmp_path / "own")
-    attacked(tmp_path / "attack")
-    attacked(tmp_path / "noisier", sigma=0.4)
-    attacked(tmp_path / "other", agent="agent-b")
-    own, attack, noisier, other = (read_run(tmp_path / name) for name in ("own", "attack", "noisier", "other"))
-    assert own.matches(attack)
-    assert attack.matches(own)
-    for stranger in (noisier, other):
-        assert not own.matches(stranger)
-        assert not stranger.matches(own)

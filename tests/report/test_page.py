@@ -520,38 +520,3 @@ def test_folders_that_are_none(tmp_path):
 
 
 # --- colours --------------------------------------------------------------------------------------------------------
-
-
-def luminance(colour):
-    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one, other):
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def palettes():
-    style = page.read_asset("page.css")
-    blocks = re.findall(r"\{([^{}]*--paper:[^{}]*)\}", style)
-    return [dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", block)) for block in blocks]
-
-
-def test_both_themes_have_the_contrast_that_wcag_aa_asks_for():
-    light, dark, chosen, _print = palettes()
-    assert dark == chosen  # the system's dark theme and the one that was asked for
-    for palette in (light, dark):
-        assert set(palette) == set(light)
-        for ground in ("paper", "sheet"):
-            for text in ("ink", "soft", "accent"):
-                assert contrast(palette[text], palette[ground]) >= 4.5, (text, ground)
-            for drawn in ("c0", "c1", "c2", "c3", "c4", "c5", "floor", "fill", "focus", "truth", "soft"):
-                assert contrast(palette[drawn], palette[ground]) >= 3, (drawn, ground)
-        assert contrast(palette["ink"], palette["alarm-paper"]) >= 4.5
-
-
-def test_grey_on_grey_would_be_noticed():
-    assert contrast("#777777", "#ffffff") < 4.5 < contrast("#757575", "#ffffff")
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)

@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 import surefoot
 from surefoot.episodes import Baseline
-from surefoot.errors import InputError
 from surefoot.proof.rounding import format_budget, format_exact, format_lower, format_percent, format_upper
 from surefoot.report.certificate_text import bounds_table, describe, digits_for, headline, headline_index
 from surefoot.report.sentences import attack_notes
 from surefoot.runs.finish import finish_run
-from surefoot.runs.returns import read_returns
 
 numbers = st.one_of(
     st.floats(-1e6, 1e6),
@@ -57,23 +55,6 @@ def test_bounds_are_rounded_conservatively_and_by_less_than_one_digit(value, dig
     assert len(low.partition(".")[2]) == len(high.partition(".")[2]) == digits
     assert not (low.startswith("-") and Fraction(low) == 0)
     assert not (high.startswith("-") and Fraction(high) == 0)
-
-
-@pytest.mark.parametrize(
-    ("value", "low", "high"),
-    [
-        (0.0, "0.00", "0.00"),
-        (0.1 + 0.2, "0.30", "0.31"),
-        (0.29, "0.29", "0.29"),
-        (-0.29, "-0.29", "-0.29"),
-        (185.279999, "185.27", "185.28"),
-        (-1.001, "-1.01", "-1.00"),
-        (200.0, "200.00", "200.00"),
-        (-0.001, "-0.01", "0.00"),
-    ],
-)
-def test_rounding_by_hand(value, low, high):
-    assert (format_lower(value), format_upper(value)) == (low, high)
 
 
 @given(st.floats(0, 1e9))
@@ -231,25 +212,6 @@ def test_a_folder_gets_the_certificate_and_a_picture(tmp_path):
 
 
 # --- outcomes -------------------------------------------------------------------------------------------------------
-
-
-def test_a_record_knows_its_own_facts(tmp_path):
-    record = surefoot.Episodes.from_returns([1.0, 2.0], sigma=0.3, floor=0.0, ceiling=None, task="mine")
-    record.save(tmp_path / "r.npz")
-    read, _ = read_returns(tmp_path / "r.npz", None, 0.0, None)
-    assert read.setup == record.setup
-    for given_too in [(0.2, None, None), (None, -1.0, None), (None, None, 5.0)]:
-        with pytest.raises(InputError, match="was run with"):
-            read_returns(tmp_path / "r.npz", *given_too)
-
-
-def test_nobody_is_advised_to_unpickle(tmp_path):
-    np.save(tmp_path / "object.npy", np.array([1, "x", None], dtype=object), allow_pickle=True)
-    (tmp_path / "text.npy").write_text("1\n2\n")
-    for name in ("object.npy", "text.npy"):
-        with pytest.raises(InputError, match=r"is not a readable \.npy file of numbers") as caught:
-            read_returns(tmp_path / name, 0.2, 0.0, None)
-        assert "allow_pickle" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

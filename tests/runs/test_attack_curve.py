@@ -38,14 +38,6 @@ def test_an_attack_in_memory_and_one_in_a_folder_are_the_same(tmp_path):
     assert repr(curve).count("\n") == 2
 
 
-def test_a_folder_of_an_agent_without_a_hash_is_not_resumed(tmp_path):
-    """Planted: another function of the same name, whose curve would be that of the first."""
-    options = {"budgets": [0.0], "sigma": 0.1, "method": "random", "n_episodes": 4, "out": tmp_path / "run"}
-    surefoot.attack(TASK, lambda seen: 0, **options)
-    with pytest.raises(InputError, match="may hold episodes of another <lambda>: agents that are code have no hash"):
-        surefoot.attack(TASK, lambda seen: int(seen[2] > 0), **options)
-
-
 def test_lambdas_are_the_agents_own_unless_given():
     chosen = surefoot.attack(TASK, AGENT, budgets=[0.3], n_episodes=4, lambdas=[0.0, 9e9])
     assert chosen.lambdas == (0.0, 9e9)

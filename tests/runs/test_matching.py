@@ -18,10 +18,10 @@ from surefoot.proof.stopping import StoppingRule
 from surefoot.report.sentences import IDLE_SHARE
 from surefoot.runs import attacked
 from surefoot.runs import certified as certified_module
-from surefoot.runs.attacked import AttackGrid, matching_certificates, nest_progress, summary
+from surefoot.runs.attacked import AttackGrid, matching_certificates, summary
 from surefoot.runs.certified import certified_run, run_name
 from surefoot.runs.finish import MOST_NEIGHBORS, write_run_report
-from surefoot.runs.folder import RunFolder, configuration_name, kept_episodes
+from surefoot.runs.folder import RunFolder, kept_episodes
 from surefoot.runs.read import neighbors, read_run
 from surefoot.runs.shares import Share, run_share
 from toys import balancer, short_pole
@@ -155,20 +155,6 @@ def test_the_taped_attack_is_the_strongest_at_the_largest_budget(tmp_path, monke
     assert (under.budget, under.attacker.describe()["lambda_q"]) == (0.2, 0.2)
 
 
-def test_progress_counts_the_configurations_before(tmp_path):
-    said = []
-    report = nest_progress(lambda done, of: said.append((done, of)), 2, 5)
-    report(3, 8)
-    assert said == [(19, 40)]
-    assert nest_progress(None, 2, 5) is None
-
-
-def test_attacks_average_over_the_noise_of_the_agent():
-    assert (GRID.smoothing.sigma, GRID.smoothing.n_samples) == (SIGMA, 3)
-    assert GRID.plan(0.1, 0.2).budget == 0.1
-    assert GRID.configurations() == [(0.1, 0.0), (0.1, 0.2), (0.2, 0.0), (0.2, 0.2)]
-
-
 # --- records and budgets ----------------------------------------------------------------------------------------------
 
 
@@ -208,12 +194,6 @@ def test_episodes_that_are_kept_are_counted_in_finished_and_unfinished_directori
     assert kept_episodes(tmp_path / "done") == 7
     assert kept_episodes(tmp_path / "begun") == 3
     assert kept_episodes(tmp_path) == 10
-
-
-def test_the_names_of_configurations_are_their_budgets_and_lambdas():
-    assert configuration_name(0.2, None) == "B0.2"
-    assert configuration_name(0.2, 0.0) == "B0.2-lambda0"
-    assert configuration_name(1e-05, 0.75) == "B1e-05-lambda0.75"
 
 
 # --- neighbors --------------------------------------------------------------------------------------------------------
@@ -311,19 +291,6 @@ def test_another_goal_is_another_setup(tmp_path):
             certified_run(BASE, query, tmp_path, goal=goal, figure=False)
     again = certified_run(BASE, query, tmp_path, goal=StoppingRule(budget=0.2, tolerance=0.5), figure=False)
     assert again.lower.tolist() == made.lower.tolist()
-
-
-def test_what_was_written_down_about_the_play_stays_when_it_is_certified_again(tmp_path, monkeypatch):
-    certified_run(BASE, Query(budgets=(0.0,)), tmp_path, workers=1, required=0.4, figure=False)
-    first = read_json(tmp_path / "run.json")
-    assert (first["resumed"], first["workers"], first["required_budget"]) == (False, 1, 0.4)
-    assert first["agent_sha256"] == BASE.policy.sha256
-    write_json(tmp_path / "run.json", {**first, "wall_seconds": 12345.0, "workers": 77, "versions": {"numpy": "0"}})
-    certified_run(BASE, Query(budgets=(0.0, 0.1), threshold_spacing=2.0), tmp_path, figure=False)
-    again = read_json(tmp_path / "run.json")
-    kept = (again["wall_seconds"], again["workers"], again["versions"], again["resumed"], again["step"])
-    assert kept == (12345.0, 77, {"numpy": "0"}, True, 2.0)
-    assert again["certified_with"] == first["versions"]
 
 
 def test_a_run_that_found_blocks_says_that_it_was_resumed(tmp_path):

@@ -1,6 +1,5 @@
 """A run's folder: killed and resumed it gives what one go gives; no other folder is touched."""
 
-import errno
 import os
 import resource
 import shutil
@@ -306,23 +305,6 @@ def test_a_truncated_setup_is_named(tmp_path):
     (tmp_path / "setup.json").write_text('{"schema": 1,')
     with pytest.raises(InputError, match=r"setup\.json is not a readable JSON file"):
         run(tmp_path)
-
-
-def test_a_full_disk_keeps_the_finished_blocks_and_nothing_half_written(tmp_path, monkeypatch):
-    real, calls = os.fsync, []
-
-    def fsync(handle):
-        calls.append(handle)
-        if len(calls) == 4:  # setup.json, two blocks, then the disk is full
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(handle)
-
-    monkeypatch.setattr("surefoot.files.os.fsync", fsync)
-    with pytest.raises(InputError, match=r"cannot write .*000002\.npz: No space left on device; nothing was left half"):
-        run(tmp_path)
-    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
-    assert found == ["blocks", "blocks/000000.npz", "blocks/000001.npz", "setup.json"]
-    assert run(tmp_path).returns.tobytes() == play(PLAN).returns.tobytes()
 
 
 def test_a_really_full_disk(tmp_path):
