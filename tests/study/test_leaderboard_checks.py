@@ -161,16 +161,6 @@ def test_what_an_entry_says_of_itself_cannot_change_the_page(entry):
     assert not re.search(r"(?<!\\)<", line)
 
 
-def test_a_budget_counts_as_used_by_the_attack_with_the_lowest_mean():
-    attack = {
-        "budgets": [1.0, 2.0],
-        "lambdas": [0.0, 0.5],
-        "curve_lambda": [0.5, 0.0],
-        "mean_budget_used": [[0.9, 0.009], [0.02, 0.0]],
-    }
-    assert used_budget(attack) == [False, True]
-
-
 def test_a_row_is_that_of_the_certificate_and_the_strongest_attack(entry):
     made = read_entry(entry)
     found = row(made, [0.1, 1.0])

@@ -63,15 +63,6 @@ def test_a_task_is_measured_and_drawn_in_one_command(two_agents, tmp_path, capsy
     assert "made for this page; do not compare them with the paper" in page
 
 
-def test_full_size_is_measured_the_same_way(two_agents, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("study.sizes.full", lambda task: replace(full(task), episodes=30))
-    call = ["evaluation-times", "--full", "--out", str(tmp_path), "--workers", "2", "--device", "cpu"]
-    assert main(call) == 0
-    assert "from runs of full size" in capsys.readouterr().out
-    assert len(read_arrays(tmp_path / "data" / "episodes" / f"{two_agents[1].name}.npz")["returns"]) == 30
-    assert not (tmp_path / "data" / "attacks").exists()
-
-
 def test_the_same_command_again_plays_nothing(two_agents, tmp_path):
     place = Place(tmp_path / "data", tmp_path / "work")
     for _ in range(2):
@@ -256,10 +247,6 @@ def test_attacked_means_are_those_of_the_episodes(agent):
             sizes = found.get("n_episodes_of_cells")
             assert cells[f"{cell}.returns"].size == (sizes[row][column] if sizes else found["n_episodes"])
     assert found["n_episodes"] == min(array.size for array in cells.values())
-
-
-def test_freeway_has_five_training_curves_for_every_noise_level():
-    assert {agent.sigma: len(STUDY.trainings(agent)) for agent in STUDY.of("freeway")} == {0.0: 5, 0.05: 5, 0.1: 5}
 
 
 def test_the_episodes_are_those_that_certify_plays():

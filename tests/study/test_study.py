@@ -220,22 +220,6 @@ def test_where_an_open_loop_policy_is_as_good_an_attack_counts_down_to_the_floor
     assert claims.effective(study, "mountain-car").verdict.startswith("yes")
 
 
-def test_numbers_of_several_budgets_are_tables_and_never_a_paragraph_in_a_cell(study):
-    page = documentation.by_claim(study, EVERY)
-    cells = [cell.strip() for line in page.splitlines() if line.startswith("|") for cell in line.split("|")]
-    assert max(map(len, cells)) < 100
-    for claim, task, finding in claims.findings(study, EVERY):
-        assert UNITS[task].title in page
-        table = finding.numbers
-        assert finding.measured.count("B = ") < 4, claim.text
-        if table is not None:
-            assert table.markdown() in page
-            assert all(len(row) == len(table.heads) for row in table.rows)
-    whole = claims.full_pong_vacuous(study, "pong-full").numbers
-    names = [way.name for agent in study.smoothed("pong-full") for way in pong.ways(study, agent.sigma)]
-    assert [row[1] for row in whole.rows] == [*names, claims.UNDER_ATTACK]
-
-
 def test_the_table_of_a_claim_has_the_best_bound_and_the_attacked_mean_of_every_budget(study):
     table, attack = claims.non_vacuous(study, "cartpole-5").numbers, study.attack(study.bare("cartpole-5"))
     assert table.heads[1:] == [f"B = {budget:g}" for budget in attack["budgets"]]
@@ -472,6 +456,3 @@ def test_a_page_escapes_what_it_shows(study, tmp_path):
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
-
-
-# --- tables ---------------------------------------------------------------------------------------------------------
