@@ -82,21 +82,29 @@ def attacked(
     return result
 
 
-def replayed(folder: Path, shape: tuple[int, ...] = (4,), environment: str = "CartPole-v1", steps: int = 12) -> None:
+def replayed(
+    folder: Path,
+    shape: tuple[int, ...] = (4,),
+    environment: str = "CartPole-v1",
+    steps: int = 12,
+    names: tuple[str, str] = ("quiet", "attacked"),
+) -> None:
     """Leave a replay of made-up observations: pictures as bytes, anything smaller as numbers."""
     draw = np.random.default_rng(0)
     clean = draw.uniform(0, 1, (steps, *shape))
+    first, second = names
     tracks = {
-        "quiet_clean": clean,
-        "quiet_seen": clean + draw.normal(0, 0.1, clean.shape),
-        "attacked_clean": clean[: steps // 2],
-        "attacked_seen": clean[: steps // 2] + 0.2,
+        f"{first}_clean": clean,
+        f"{first}_seen": clean + draw.normal(0, 0.1, clean.shape),
+        f"{second}_clean": clean[: steps // 2],
+        f"{second}_seen": clean[: steps // 2] + 0.2,
     }
     arrays = {name: _as_left(values, len(shape) > 1) for name, values in tracks.items()}
-    for name, length in (("quiet", steps), ("attacked", steps // 2)):
+    for name, length in ((first, steps), (second, steps // 2)):
         arrays[f"{name}_actions"] = np.array([-1, *([1, 0] * length)][:length], dtype=np.int32)
         arrays[f"{name}_budget_used"] = np.linspace(0, 0.2, length)
-    facts = {"schema": 1, "environment": environment, "sigma": SIGMA, "budget": 0.2, "agent": "a", "max_steps": 200}
+    known = {first: {"sigma": SIGMA, "budget": 0.0}, second: {"sigma": SIGMA, "budget": 0.2}}
+    facts = {"schema": 1, "environment": environment, "episode": None, "returns": [], "tracks": known}
     header = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
     write_arrays(folder / "replay.npz", {"header": header, **arrays})
 

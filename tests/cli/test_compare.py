@@ -18,6 +18,7 @@ from surefoot.play.plan import Plan
 from surefoot.proof.comparison import Comparer, Gate, Question
 from surefoot.proof.difference import pair_up
 from surefoot.runs.compared import compared_run, made_up
+from surefoot.runs.read import read_tape
 from toys import constant, geometric, pay_steps, toy_task
 
 GOOD, BAD = "cartpole-1-ppo-s0.2", "cartpole-1-s0.8"
@@ -32,7 +33,7 @@ def compare(*words, out="run"):
 
 
 def test_two_agents_are_run_on_the_same_episodes_and_everything_is_written(capsys):
-    assert compare(GOOD, BAD, "--budgets", 0.2, "--episodes", 300) == 0
+    assert compare(GOOD, BAD, "--budgets", 0.2, "--episodes", 300, "--record") == 0
     said = capsys.readouterr().out
     assert " ".join(said.split()).startswith("A is better: with 95% confidence the mean return of A (cartpole-1-ppo")
     assert "paired: both ran the same 300 episodes" in said
@@ -51,7 +52,11 @@ def test_two_agents_are_run_on_the_same_episodes_and_everything_is_written(capsy
     capsys.readouterr()
     page = Path("run/report.html").read_text()
     assert "A is better" in page
-    assert "<script>" not in page
+    # The replay is of the episode that differs most, and is read from the run directory.
+    tape, arrays = read_tape(Path("run"))
+    assert (tape["episode"], *tape["returns"]) == tuple(made["changes"]["largest"][0])
+    assert len(arrays["A_clean"]) == tape["returns"][0]
+    assert "in which the two differ most: the return is 200 of A and " in page
     # The episodes of finished runs are compared without running them again, and say the same.
     assert compare("run/A", "run/B", "--json", out=None) == 0
     found = json.loads(capsys.readouterr().out)
@@ -178,6 +183,11 @@ def test_files_of_others_are_paired_by_their_seeds(a, b, pairing, n, capsys):
     assert compare(a, b, "--json", out=None) == 0
     made = json.loads(capsys.readouterr().out)
     assert (made["pairing"], made["n_pairs"], made["ceiling"]) == (pairing, n, 1.0)
+    # Nobody knows what noise there was where they were run.
+    assert compare(a, b, out=None) == 0
+    said = capsys.readouterr().out
+    assert "noise" not in said
+    assert ("paired: 4 episodes of both have the same seeds in their files" in said) == (pairing == "seeds")
     assert -1 <= made["low"] <= made["high"] <= 1
     if b == "other.csv":
         assert made["changes"]["largest"] == [[4, 1.0, 0.0]]

@@ -261,6 +261,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
         },
     ),
     ("compare", "--sigma 0.3 --seed 5", {"given.0.A.seed": 5, "given.0.B.seed": 5}),
+    ("compare", "--sigma 0.3 --record", {"named.record": True}),
     ("compare", "--sigma 0.3 --episodes 7", {"given.0.A.n_episodes": 7, "given.0.B.n_episodes": 7}),
     ("compare", "--sigma 0.3 --max-episodes 7", {"given.0.A.n_episodes": 7, "named.anytime": True}),
     (

@@ -11,8 +11,10 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+import surefoot
 from browsers import FAULTS, opened, started
 from pages import HOSTILE, attacked, certified, replayed
+from surefoot.episodes import Episodes
 from surefoot.errors import printable
 from surefoot.proof.rounding import format_lower, format_upper
 from surefoot.report.page import write_report
@@ -222,8 +224,8 @@ def test_the_histogram_and_the_spending_follow_their_controls(browser, runs):
 def test_the_replay_moves_only_when_asked(browser, runs):
     opened(browser, runs / "a" / "report.html")
     panels = browser.find_elements(By.CSS_SELECTOR, "[data-panel]")
-    assert [panel.get_attribute("data-panel") for panel in panels] == ["clean", "seen", "attacked"]
-    pole = "return document.querySelector('[data-panel=seen] .stick').getAttribute('d')"
+    assert [panel.get_attribute("data-panel") for panel in panels] == ["clean", "quiet", "attacked"]
+    pole = "return document.querySelector('[data-panel=quiet] .stick').getAttribute('d')"
     before = browser.execute_script(pole)
     browser.execute_script("return new Promise(done => setTimeout(done, 150))")
     assert browser.execute_script(pole) == before
@@ -235,6 +237,21 @@ def test_the_replay_moves_only_when_asked(browser, runs):
     assert one(browser, "[data-play]").text == "Play"
     assert "over after 20 steps" in panels[2].text
     assert "over" not in panels[1].text
+
+
+def test_the_page_of_a_comparison_replays_both_agents(browser, tmp_path):
+    folder = tmp_path / "run"
+    a, b = (Episodes.from_returns([5.0, low], sigma=0.2, floor=0, ceiling=9, agent=HOSTILE) for low in (3.0, 4.0))
+    surefoot.compare(a, b, out=folder)
+    assert opened(browser, folder / "report.html") == []
+    assert "No episode is shown here" in one(browser, "#replay").text
+    replayed(folder, names=("A", "B"))
+    assert opened(browser, write_run_report(folder)) == []
+    assert ready(browser)
+    panels = browser.find_elements(By.CSS_SELECTOR, "[data-panel]")
+    assert [panel.get_attribute("data-panel") for panel in panels] == ["A", "B"]
+    one(browser, "#replays input[type=range]").send_keys(Keys.END)
+    assert "over after 6 steps" in panels[1].text
 
 
 def test_pictures_are_drawn(browser, runs):

@@ -295,7 +295,7 @@ def test_a_replay_shows_clean_noisy_and_attacked_side_by_side(tmp_path):
     certified(tmp_path)
     replayed(tmp_path)
     found = replay_data(read_run(tmp_path), "a")
-    assert [panel["role"] for panel in found["panels"]] == ["clean", "seen", "attacked"]
+    assert [panel["role"] for panel in found["panels"]] == ["clean", "quiet", "attacked"]
     assert found["kind"] == "numbers"
     assert [panel["steps"] for panel in found["panels"]] == [12, 12, 6]
     assert found["panels"][1]["truth"] == found["panels"][0]["seen"]

@@ -147,12 +147,20 @@ def test_the_curve_is_the_lowest_mean_of_each_budget_with_its_own_error_lambda_a
 
 def test_the_taped_attack_is_the_strongest_at_the_largest_budget(tmp_path, monkeypatch):
     taped = []
-    monkeypatch.setattr(attacked, "record_replay", lambda quiet, under, folder: taped.append((quiet, under)))
+    monkeypatch.setattr(attacked, "record_replay", lambda tracks, folder, **which: taped.append((tracks, which)))
     grid = replace(GRID, budgets=(0.1, 0.2, 0.15))
-    attacked._record_worst(grid, {"curve_lambda": [0.0, 0.2, 0.0]}, tmp_path)
-    ((quiet, under),) = taped
-    assert (quiet.attacker, quiet.budget) == (None, 0.0)
+    quiet = Episodes.from_returns([9, 5, 9, 4], sigma=SIGMA, floor=0, ceiling=9)
+    quiet.save(tmp_path / "unattacked" / "episodes.npz")
+    records = [replace(quiet, returns=quiet.returns - [9, 0, 0, 0]) for _ in grid.configurations()]
+    records[grid.configurations().index((0.2, 0.2))] = replace(quiet, returns=np.array([9.0, 1.0, 3.0, 4.0]))
+    attacked._record_most_changed(grid, {"curve_lambda": [0.0, 0.2, 0.0]}, records, tmp_path)
+    ((tracks, which),) = taped
+    assert list(tracks) == ["quiet", "attacked"]
+    under = tracks["attacked"]
+    assert (tracks["quiet"].attacker, tracks["quiet"].setup()) == (None, grid.twin.setup())
     assert (under.budget, under.attacker.describe()["lambda_q"]) == (0.2, 0.2)
+    # The one that lost most, and not the one that ended lowest.
+    assert which == {"episode": 2, "returns": (9.0, 3.0)}
 
 
 # --- records and budgets ----------------------------------------------------------------------------------------------
@@ -303,18 +311,18 @@ def test_budgets_of_other_threats_are_not_shown_as_those_of_one_episode(tmp_path
     from surefoot.proof.shared_budget import SharedBudget
 
     taped = []
-    monkeypatch.setattr(certified_module, "record_replay", lambda quiet, under, folder: taped.append(under))
+    monkeypatch.setattr(certified_module, "record_replay", lambda tracks, folder: taped.append(tracks))
     certified_run(BASE, Query(budgets=(0.3,)), tmp_path / "episode", required=0.3, record=True, figure=False)
     certified_run(BASE, Query(budgets=(0.3,), threat=SharedBudget(3)), tmp_path / "shared", record=True, figure=False)
-    assert taped[0].budget == 0.3
-    assert taped[1] is None
+    assert taped[0]["attacked"].budget == 0.3
+    assert list(taped[1]) == ["quiet"]
 
 
 def test_no_attack_is_recorded_where_it_is_one_on_actions(tmp_path):
     certificate = certified_run(BASE, Query(budgets=(0.3,)), tmp_path, figure=False)
-    assert certified_module._plan_attack(BASE, certificate, 0.3) is not None
+    assert list(certified_module._plan_tracks(BASE, certificate, 0.3)) == ["quiet", "attacked"]
     noisy = replace(certificate, metadata={**certificate.metadata, "action_sigma": 0.1})
-    assert certified_module._plan_attack(BASE, noisy, 0.3) is None
+    assert list(certified_module._plan_tracks(BASE, noisy, 0.3)) == ["quiet"]
 
 
 def test_the_blocks_of_another_share_do_not_count(tmp_path):

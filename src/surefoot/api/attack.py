@@ -168,7 +168,7 @@ def attack(
             results.
         out: Run directory to write everything to, the report included, and to resume from; nothing is written without.
         certificate: Certified run to compare with; by default those next to ``out``.
-        record: Whether to record one more episode, without and under attack, for the report in ``out``.
+        record: Whether to record the episode that the attack changed most, for the report in ``out``.
         progress_callback: Called with the numbers of finished and of all episodes.
 
     Raises:

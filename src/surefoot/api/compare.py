@@ -45,6 +45,7 @@ def compare(
     stochastic: bool = False,
     pixel_max: float | None = None,
     allow_pickle: bool = False,
+    record: bool = False,
     vecnormalize: object = None,
     vecnormalize_b: object = None,
     progress_callback: ProgressCallback | None = None,
@@ -85,6 +86,7 @@ def compare(
         stochastic: Whether the agents' own randomness is part of them.
         pixel_max: What they take for the brightest pixel.
         allow_pickle: Let the agents' files execute code.
+        record: Whether to record the episode in which the two differ most, for the report.
         vecnormalize: Statistics of A's observations, as ``surefoot.as_policy`` takes them.
         vecnormalize_b: The same of B's.
         progress_callback: Called with the numbers of finished and of all episodes, and the bounds so far in words.
@@ -103,7 +105,14 @@ def compare(
     question = Question(confidence=confidence, budgets=tuple(budgets), gate=gate)
     records = [read_record(one, floor=floor, ceiling=ceiling, only_wins=only_wins) for one in (a, b)]
     if all(record is not None for record in records):
-        _refuse_running(task=task, attack=attack, n_episodes=n_episodes, max_episodes=max_episodes, seed=seed)
+        _refuse_running(
+            task=task,
+            attack=attack,
+            n_episodes=n_episodes,
+            max_episodes=max_episodes,
+            seed=seed,
+            record=record or None,
+        )
         return _compare_records(records, (a, b), question, out=out, command=command)
     if any(record is not None for record in records):
         raise InputError("compare two agents, or the episodes of two; got an agent and episodes")
@@ -132,6 +141,7 @@ def compare(
         vecnormalize=(vecnormalize, vecnormalize_b),
         progress_callback=progress_callback,
         command=command,
+        record=record,
     )
     return compare_agents(a, b, question, options)
 

@@ -44,6 +44,7 @@ class AgentOptions:
     vecnormalize: tuple[object, object]
     progress_callback: ProgressCallback | None
     command: str | None
+    record: bool
 
 
 def compare_agents(a: object, b: object, question: Question, options: AgentOptions) -> Comparison:
@@ -83,6 +84,7 @@ def compare_agents(a: object, b: object, question: Question, options: AgentOptio
             workers=as_processes(options.workers, plan_a.gpu_share),
             progress=options.progress_callback,
             command=options.command,
+            record=options.record,
         )
 
 

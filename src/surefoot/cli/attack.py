@@ -75,7 +75,7 @@ def add_attack(commands: Any) -> None:
         "--certificate", type=Path, metavar="DIR", help="certified run to compare with (default: those next to --out)"
     )
     add_common(parser)
-    add_record(parser)
+    add_record(parser, "the episode that the attack changed most")
     add_share(parser)
     parser.set_defaults(run=run_attack)
 

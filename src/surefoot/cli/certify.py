@@ -62,7 +62,7 @@ def add_certify(commands: Any) -> None:
     _add_questions(parser)
     _add_advanced(parser)
     add_common(parser, own_seed=True)
-    add_record(parser)
+    add_record(parser, "one more episode, without and under attack")
     _add_bundle(parser)
     add_share(parser)
     parser.set_defaults(run=run_certify)

@@ -12,6 +12,7 @@ from surefoot.cli.options import (
     add_common,
     add_confidence,
     add_declared,
+    add_record,
     add_workers,
     parse_budgets,
     parse_sigma,
@@ -94,6 +95,7 @@ def add_compare(commands: Any) -> None:
     )
     add_workers(parser)
     add_common(parser, own_seed=True)
+    add_record(parser, "the episode in which the two differ most")
     parser.set_defaults(run=run_compare)
 
 
@@ -154,6 +156,7 @@ def _running_options(arguments: argparse.Namespace, a: str) -> dict[str, Any]:
         "stochastic": arguments.stochastic,
         "pixel_max": arguments.pixel_max,
         "allow_pickle": arguments.allow_pickle,
+        "record": arguments.record,
         "vecnormalize": arguments.vecnormalize,
         "vecnormalize_b": arguments.vecnormalize_b,
     }
@@ -166,6 +169,8 @@ def _refuse_idle(arguments: argparse.Namespace) -> None:
     for name in names:
         if name not in ("floor", "ceiling") and getattr(arguments, name) is not None:
             given.append("TASK" if name == "task" else f"--{name.replace('_', '-')}")
+    if arguments.record:
+        given.append("--record")
     if given:
         raise InputError(f"{', '.join(given)} cannot be combined with episodes: {IDLE}")
 

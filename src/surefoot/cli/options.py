@@ -147,11 +147,9 @@ def add_confidence(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_record(parser: argparse.ArgumentParser) -> None:
-    """Add the option that records an episode for the report."""
-    section(parser, RUN).add_argument(
-        "--record", action="store_true", help="record one more episode, without and under attack, for the report"
-    )
+def add_record(parser: argparse.ArgumentParser, which: str) -> None:
+    """Add the option that records an episode for the report; ``which`` says which one."""
+    section(parser, RUN).add_argument("--record", action="store_true", help=f"record {which}, for the report")
 
 
 def add_share(parser: argparse.ArgumentParser) -> None:

@@ -34,12 +34,14 @@ class Step:
     """One step of all rows, for the ``watch`` callback.
 
     Attributes:
+        episode: Which episode each row runs, -1 where it is over.
         observation: The clean observation.
         seen: What the agent sees of it.
         action: The action of the step before as the agent chose it, None at the first.
         budget_used: The l2 budget used so far, this step included; None without an attacker.
     """
 
+    episode: Tensor
     observation: Tensor
     seen: Tensor
     action: Tensor | None
@@ -241,7 +243,7 @@ class BlockLoop:
             if self.ledger is not None and rows is not None:
                 self.ledger.note_observation(rows)
             if watch is not None:
-                watch(self._step_to_watch(observation, seen, action))
+                watch(self._step_to_watch(first, observation, seen, action))
             before = (self.memory, seen, action, self.episode_start)
             self.memory = self.recall.advance(*before)
             self.episode_start = None
@@ -359,9 +361,10 @@ class BlockLoop:
             action=action,
         )
 
-    def _step_to_watch(self, observation: Tensor, seen: Tensor, action: Tensor | None) -> Step:
+    def _step_to_watch(self, first: int, observation: Tensor, seen: Tensor, action: Tensor | None) -> Step:
         budget_used = None if self.ledger is None else self.ledger.budget_used
-        return Step(observation=observation.float(), seen=seen, action=action, budget_used=budget_used)
+        episode = (first + self._episode()).masked_fill(~self.alive, -1)
+        return Step(episode=episode, observation=observation.float(), seen=seen, action=action, budget_used=budget_used)
 
 
 class RewardRecorder:

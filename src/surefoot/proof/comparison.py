@@ -64,6 +64,8 @@ PAIRED_BY = {
     "independent": "unpaired: {n:,} episodes each that share no random numbers",
     "unknown": "unpaired: nothing says which episodes of the two belong together",
 }
+# Of episodes that were run elsewhere nothing but the seed is known to be the same.
+_PAIRED_BY_FILES = "paired: {n:,} episodes of both have the same seeds in their files"
 _FEWEST_EPISODES = 1_000  # before which nothing is given up
 _HOPELESS_GAP = 4.0  # in standard errors of B's mean
 _MOST_SHOWN_DIGITS = 15
@@ -290,7 +292,10 @@ class Comparison:
         digits = self.digits
         low = format_lower(self.interval.low, digits)
         high = format_upper(self.interval.high, digits)
-        table = [("0", f"{low} to {high}", PAIRED_BY[self.pairing].format(n=self.n_pairs))]
+        paired = PAIRED_BY[self.pairing]
+        if self.pairing == "seeds" and self.sides["A"].get("seed") is None:
+            paired = _PAIRED_BY_FILES
+        table = [("0", f"{low} to {high}", paired.format(n=self.n_pairs))]
         how = "without attack" if self.attacked_by is None else f"under the attack {self.attacked_by}"
         for row in self.attacked:
             proof = (

@@ -9,16 +9,25 @@ from surefoot.proof.comparison import NOT_ALGORITHMS, Comparison
 from surefoot.proof.rounding import format_estimate, format_exact, format_lower, format_percent, format_upper
 from surefoot.provenance import versions
 from surefoot.report import html
+from surefoot.report.finished_run import Tape
 from surefoot.report.html import escape
-from surefoot.report.page import fill_template, read_asset
+from surefoot.report.page import drop_absent_parts, embed_json, fill_template, read_asset, why_no_replay
+from surefoot.report.taped_frames import tape_data
 
 _WIDTH = 640  # of the chart, in its own units
 _ROW = 34
 _LABELS = 70
 
 
-def write_comparison_page(comparison: Comparison, path: Path) -> None:
-    """Write the page."""
+def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None = None, reason: object = None) -> None:
+    """Write the page.
+
+    Args:
+        comparison: What is proved.
+        path: Where it goes.
+        tape: The episode that was recorded for it.
+        reason: Why there is none although one was to be.
+    """
     digits = comparison.digits
     low = format_lower(comparison.interval.low, digits)
     high = format_upper(comparison.interval.high, digits)
@@ -36,8 +45,12 @@ def write_comparison_page(comparison: Comparison, path: Path) -> None:
     if changed:
         heads = ["episode or seed", "return of A", "return of B", "difference"]
         changes = html.table("The largest differences; episodes.csv lists all", heads, changed)
+    replays = []
+    if tape is not None:
+        replays.append(tape_data(tape, "A and B", path.parent.name))
+    present = {"replay": bool(replays), "no-replay": not replays}
     page = fill_template(
-        read_asset("comparison.html"),
+        drop_absent_parts(read_asset("comparison.html"), present),
         {
             "title": escape(f"{comparison.names[0]} and {comparison.names[1]} compared"),
             "opening": html.render_opening((f"{low} to {high}", "mean return of A minus that of B"), opening, []),
@@ -52,7 +65,9 @@ def write_comparison_page(comparison: Comparison, path: Path) -> None:
             "sides": _sides_table(comparison),
             "check": "Recompute all bounds from the episodes, by other code; exit code 0 means verified:",
             "folder": escape(str(path.parent)),
+            "no-replay": escape(why_no_replay([reason])),
             "version": escape(versions()["surefoot"]),
+            "data": embed_json({"charts": [], "histograms": [], "spending": [], "replays": replays}),
         },
     )
     write_text(path, page)

@@ -11,6 +11,9 @@ from surefoot.proof.certificate import Certificate, same_setup
 from surefoot.proof.rounding import count_decimals, format_noise
 from surefoot.report.certificate_text import digits_for, headline_index
 
+# A recorded episode as its file has it: what it is of, and arrays.
+Tape = tuple[Mapping[str, Any], Mapping[str, Any]]
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FinishedRun:
@@ -24,7 +27,7 @@ class FinishedRun:
         identity: Task, agent, hash, seed and sigma per feature, as the files have them.
         setup: Content of ``setup.json``.
         notes: Content of ``run.json``.
-        tape: One episode, step by step, to look at: what it is of, and arrays.
+        tape: One episode, step by step, to look at.
         digests: SHA-256 of the files, by name.
         baseline: The task's open-loop baseline, where the run knew one.
     """
@@ -36,7 +39,7 @@ class FinishedRun:
     identity: Mapping[str, Any]
     setup: Mapping[str, Any]
     notes: Mapping[str, Any]
-    tape: tuple[Mapping[str, Any], Mapping[str, Any]] | None
+    tape: Tape | None
     digests: Mapping[str, str]
     baseline: Baseline | None
 

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ LARGEST_PAGE = 8_000_000  # bytes of a page
 MOST_OF_REPLAYS = 5_000_000
 SCRIPTS = ("draw.js", "curve.js", "outcomes.js", "scenes.js", "replay.js", "theme.js", "main.js")
 NOT_REPLAYED = (
-    "No episode is shown here, because the run recorded none: run the same command with --record. Certificates of "
-    "precomputed returns have none."
+    "No episode is shown here, because the run recorded none: run the same command with --record. Precomputed returns "
+    "have none."
 )
 
 
@@ -79,7 +79,7 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
     top = html.render_opening(sentences.lead_number(groups), sentences.opening_sentences(groups), inconsistencies)
     curve_title, curve_text = sentences.curve_words(groups)
     return fill_template(
-        _drop_absent_parts(read_asset("page.html"), present),
+        drop_absent_parts(read_asset("page.html"), present),
         {
             "title": escape(sentences.title_of(groups)),
             "opening": top,
@@ -92,7 +92,7 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
             "tiles": html.render_tiles(groups),
             "charts": "\n".join(_chart(group, number) for number, group in enumerate(groups)),
             "histogram-tables": "\n".join(map(html.histogram_table, histograms)),
-            "no-replay": escape(_why_no_replay(runs)),
+            "no-replay": escape(why_no_replay(run.notes.get("replay") for run in runs)),
             "setups": html.render_setups(groups),
             "version": escape(versions()["surefoot"]),
             "data": embed_json(data),
@@ -149,14 +149,15 @@ def _replays(groups: Sequence[Group]) -> list[dict[str, Any]]:
     return found
 
 
-def _why_no_replay(runs: Sequence[FinishedRun]) -> str:
-    for run in runs:
-        if run.notes.get("replay"):
-            return f"No episode could be shown: {run.notes['replay']}."
+def why_no_replay(reasons: Iterable[object]) -> str:
+    """Return why a page shows no episode; reasons are what run directories say."""
+    for reason in reasons:
+        if reason:
+            return f"No episode could be shown: {reason}."
     return NOT_REPLAYED
 
 
-def _drop_absent_parts(template: str, present: dict[str, bool]) -> str:
+def drop_absent_parts(template: str, present: dict[str, bool]) -> str:
     """Drop the parts of the template that have nothing to show."""
     for name, keep in present.items():
         part = re.compile(rf"<!-- begin {name} -->(.*?)<!-- end {name} -->\n?", re.DOTALL)

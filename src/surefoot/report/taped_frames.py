@@ -1,6 +1,6 @@
 """A recorded episode as the page shows it: numbers for small observations, one sheet of pictures for images.
 
-``replay_data``                    the recording as the page's data
+``replay_data``, ``tape_data``     the recording as the page's data
 ``picture_sheet``, ``encode_png``  pictures of all steps in one file
 """
 
@@ -16,67 +16,102 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import InputError
-from surefoot.report.finished_run import FinishedRun
+from surefoot.proof.rounding import format_exact
+from surefoot.report.finished_run import FinishedRun, Tape
 
 PICTURES_PER_ROW = 10  # of a sheet
 MOST_COORDINATES = 12
 MOST_REPLAY_STEPS = 500  # of a replay
 MOST_TAPED = 2**26  # bytes of all its arrays, header included
 REPLAY_SCHEMA = 1
+TRACKS = (("quiet",), ("quiet", "attacked"), ("A", "B"))
+TITLES = {
+    "quiet": "Noisy observation",
+    "attacked": "Perturbed and noisy observation",
+    "A": "What A observes",
+    "B": "What B observes",
+}
+WHOSE_RETURN = {"quiet": "without attack", "attacked": "under attack", "A": "of A", "B": "of B"}
 
 
 def replay_data(run: FinishedRun, label: str) -> dict[str, Any] | None:
     """Return a run's replayed episode as the page's data, or None where there is none."""
     if run.tape is None:
         return None
+    return tape_data(run.tape, label, run.name)
+
+
+def tape_data(tape: Tape, label: str, run_name: str) -> dict[str, Any]:
+    """Return a recording as the page's data."""
     try:
-        return _recording_data(*run.tape, label)
-    except (KeyError, ValueError, TypeError, IndexError) as error:
-        raise InputError(f"{run.name}/replay.npz is not a replay that this version reads: {error}") from error
+        return _recording_data(*tape, label)
+    # A file of others may have anything anywhere.
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{run_name}/replay.npz is not a replay that this version reads: {error}") from error
 
 
 def _recording_data(facts: Mapping[str, Any], arrays: Mapping[str, Any], label: str) -> dict[str, Any]:
     if facts.get("schema") != REPLAY_SCHEMA:
         raise ValueError(f"schema {facts.get('schema')}, expected {REPLAY_SCHEMA}")
-    _check_tracks(arrays)
-    sigma = float(facts["sigma"])
-    panels = [_panel("True state", "clean", arrays, "quiet", "clean")]
-    if sigma > 0:
-        panels.append(_panel("Noisy observation", "seen", arrays, "quiet", "seen"))
-    if "attacked_seen" in arrays:
-        panels.append(_panel("Perturbed and noisy observation", "attacked", arrays, "attacked", "seen"))
-    shape = arrays["quiet_clean"].shape[1:]
+    tracks = {str(name): dict(track) for name, track in facts["tracks"].items()}
+    if tuple(tracks) not in TRACKS:
+        raise ValueError(f"tracks {list(tracks)}")
+    shape = arrays[f"{next(iter(tracks))}_clean"].shape[1:]
+    for name in tracks:
+        _check_track(name, arrays, shape)
+    panels = []
+    if "quiet" in tracks:
+        panels.append(_panel("True state", "clean", arrays, "quiet", "clean"))
+    for name, track in tracks.items():
+        if track["sigma"] > 0 or name == "attacked":
+            panels.append(_panel(TITLES[name], name, arrays, name, "seen"))
+        elif name != "quiet":
+            panels.append(_panel(TITLES[name], name, arrays, name, "clean"))
     return {
         "label": label,
         "kind": "picture" if len(shape) >= 2 else "numbers",
         "environment": str(facts.get("environment") or ""),
-        "sigma": sigma,
-        "budget": facts.get("budget"),
+        "about": _about(facts, tracks),
+        "budget": tracks["attacked"]["budget"] if "attacked" in tracks else None,
         "coordinates": int(np.prod(shape)),
         "steps": max(panel["steps"] for panel in panels),
-        "start": _largest_step(arrays),
+        "start": _step_to_open_at(tuple(tracks), arrays),
         "panels": panels,
     }
 
 
-def _check_tracks(arrays: Mapping[str, Any]) -> None:
+def _about(facts: Mapping[str, Any], tracks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return what is said below a replay: which episode it is, and the noise and the budget in it."""
+    sentences = ["This episode was run for this page only."]
+    if facts["episode"] is not None:
+        found = []
+        for name, value in zip(tracks, facts["returns"], strict=True):
+            found.append(f"{float(value):g} {WHOSE_RETURN[name]}")
+        which = f"Episode {int(facts['episode']):,} of the run"
+        if len(set(facts["returns"])) > 1:
+            which += ", in which the two differ most"
+        sentences = [f"{which}: the return is {' and '.join(found)}."]
+    sigmas = list(dict.fromkeys(float(track["sigma"]) for track in tracks.values()))
+    if sigmas == [0.0]:
+        sentences.append("There is no noise on observations.")
+    elif len(sigmas) == 1:
+        sentences.append(f"Noise with standard deviation {format_exact(sigmas[0])} on every new observation.")
+    else:
+        both = " and ".join(map(format_exact, sigmas))
+        sentences.append(f"Noise with standard deviations {both} on every new observation of the one and the other.")
+    return sentences
+
+
+def _check_track(track: str, arrays: Mapping[str, Any], shape: tuple[int, ...]) -> None:
     """Reject what is not at most MOST_REPLAY_STEPS observations, actions and budgets used of one length and shape."""
-    tracks = ["quiet"]
-    if "attacked_seen" in arrays:
-        tracks.append("attacked")
-    for track in tracks:
-        clean = arrays[f"{track}_clean"]
-        if (
-            not 1 <= len(clean) <= MOST_REPLAY_STEPS
-            or clean[0].shape != arrays["quiet_clean"].shape[1:]
-            or not clean.size
-        ):
-            raise ValueError(f"expected from 1 to {MOST_REPLAY_STEPS} observations of one shape, got {clean.shape}")
-        shapes = {"seen": clean.shape, "actions": clean.shape[:1], "budget_used": clean.shape[:1]}
-        for what, shape in shapes.items():
-            found = arrays[f"{track}_{what}"].shape
-            if found != shape:
-                raise ValueError(f"{track}_{what} has the shape {found}, expected {shape}")
+    clean = arrays[f"{track}_clean"]
+    if not 1 <= len(clean) <= MOST_REPLAY_STEPS or clean[0].shape != shape or not clean.size:
+        raise ValueError(f"expected from 1 to {MOST_REPLAY_STEPS} observations of one shape, got {clean.shape}")
+    expected = {"seen": clean.shape, "actions": clean.shape[:1], "budget_used": clean.shape[:1]}
+    for what, wanted in expected.items():
+        found = arrays[f"{track}_{what}"].shape
+        if found != wanted:
+            raise ValueError(f"{track}_{what} has the shape {found}, expected {wanted}")
 
 
 def _panel(title: str, role: str, arrays: Mapping[str, Any], track: str, what: str) -> dict[str, Any]:
@@ -105,9 +140,13 @@ def _perturbation(arrays: Mapping[str, Any]) -> NDArray[Any]:
     return added
 
 
-def _largest_step(arrays: Mapping[str, Any]) -> int:
-    """Return the step of the largest perturbation, where the replay opens; 0 without an attack."""
-    if "attacked_budget_used" not in arrays:
+def _step_to_open_at(tracks: tuple[str, ...], arrays: Mapping[str, Any]) -> int:
+    """Return the step of the largest perturbation, or the first after two agents have acted differently; else 0."""
+    if tracks == ("A", "B"):
+        steps = min(len(arrays["A_clean"]), len(arrays["B_clean"]))
+        differs = (arrays["A_clean"][:steps] != arrays["B_clean"][:steps]).reshape(steps, -1).any(axis=1)
+        return int(np.argmax(differs))
+    if "attacked" not in tracks:
         return 0
     # The budget used so far is a root of a sum of squares: its square grows by the square of each perturbation.
     return int(np.argmax(np.diff(np.square(arrays["attacked_budget_used"], dtype=np.float64), prepend=0.0)))

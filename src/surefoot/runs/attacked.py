@@ -213,7 +213,7 @@ def attacked_run(
         "replay": None,
     }
     if record:
-        metadata["replay"] = _record_worst(grid, result, folder)
+        metadata["replay"] = _record_most_changed(grid, result, records, folder)
     finish_run(folder, result, metadata=metadata, baseline=grid.base.task.baseline, command=command)
     return result, records
 
@@ -239,11 +239,24 @@ def run_grid(
     return summary(grid, by_configuration) | matched(grid, by_configuration, unattacked), attacked
 
 
-def _record_worst(grid: AttackGrid, result: dict[str, Any], folder: Path) -> str | None:
-    """Record one episode at the largest budget, with the lambda that hurt most; return why not, if not."""
+def _record_most_changed(
+    grid: AttackGrid,
+    result: dict[str, Any],
+    records: Sequence[Episodes],
+    folder: Path,
+) -> str | None:
+    """Record the episode that lost most at the largest budget, under the lambda that hurt most, and its twin.
+
+    Returns:
+        None, or why nothing was recorded.
+    """
     most = int(np.argmax(grid.budgets))
-    under = grid.plan(grid.budgets[most], result["curve_lambda"][most])
-    return record_replay(replace(under, attacker=None, budget=0.0), under, folder)
+    worst = (grid.budgets[most], result["curve_lambda"][most])
+    attacked = records[grid.configurations().index(worst)].returns
+    unattacked = Episodes.load(folder / UNATTACKED / "episodes.npz").returns
+    episode = int(np.argmax(unattacked - attacked))
+    tracks = {"quiet": grid.twin, "attacked": grid.plan(*worst)}
+    return record_replay(tracks, folder, episode=episode, returns=(unattacked[episode], attacked[episode]))
 
 
 def matching_certificates(grid: AttackGrid, given: Path | None, nearby: Path) -> list[tuple[Path, Certificate]]:

@@ -121,7 +121,7 @@ def certified_run(
         metadata["required_budget"] = required
         metadata["replay"] = None
         if record:
-            metadata["replay"] = record_replay(plan, _plan_attack(plan, certificate, required), folder)
+            metadata["replay"] = record_replay(_plan_tracks(plan, certificate, required), folder)
         finish_run(folder, certificate, metadata=metadata, baseline=plan.task.baseline, command=command, figure=figure)
     return certificate
 
@@ -150,10 +150,14 @@ def _certify_sequentially(
     return certificate, ran
 
 
-def _plan_attack(plan: Plan, certificate: Certificate, required: float | None) -> Plan | None:
-    """Return an attack to show next to the quiet episode; none where the budget is not that of one episode."""
+def _plan_tracks(plan: Plan, certificate: Certificate, required: float | None) -> dict[str, Plan]:
+    """Return what to record: an episode, and next to it an attack, unless the budget is not that of one episode."""
+    tracks = {"quiet": plan}
     # The page shows what is done to observations; of attacks on actions it would show nothing.
     if certificate.kind is not None or certificate.action_sigma > 0:
-        return None
+        return tracks
     about = headline_index(certificate, required, plan.task.baseline)
-    return attacked_plan(plan, float(certificate.budgets[about]))
+    attacked = attacked_plan(plan, float(certificate.budgets[about]))
+    if attacked is not None:
+        tracks["attacked"] = attacked
+    return tracks

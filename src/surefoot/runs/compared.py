@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+
 from surefoot.episodes import Episodes
 from surefoot.play.plan import Plan
 from surefoot.play.workers import Workers
@@ -13,6 +15,7 @@ from surefoot.proof.comparison import Comparer, Comparison, Question
 from surefoot.runs.finish import finish_comparison
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.sequential import run_until, sequential_setup, stream_blocks
+from surefoot.runs.taped_episode import record_replay
 
 
 def compared_run(
@@ -24,6 +27,7 @@ def compared_run(
     workers: int | Workers = 1,
     progress: Callable[..., None] | None = None,
     command: str | None = None,
+    record: bool = False,
 ) -> Comparison:
     """Run both agents, compare them, and write everything into ``folder``; an interrupted run resumes there.
 
@@ -35,6 +39,7 @@ def compared_run(
         workers: What runs the episodes, and changes no result.
         progress: Called with the numbers of finished and of all episodes, and the bounds so far in words.
         command: What was typed.
+        record: Whether to record the episode in which the two differ most, for the report.
     """
     comparer = Comparer(question, made_up(plans["A"]), made_up(plans["B"]), anytime=anytime)
     planned = sum(plan.n_episodes for plan in plans.values())
@@ -49,14 +54,31 @@ def compared_run(
         if anytime:
             streams = [stream_blocks(plan, store, workers) for plan, store in zip(plans.values(), stores, strict=True)]
             records, stopped = run_until(comparer, *streams, planned=planned, progress=progress)
-            for store, record in zip(stores, records, strict=True):
-                store.finish(record)
+            for store, played in zip(stores, records, strict=True):
+                store.finish(played)
         else:
             for plan, store in zip(plans.values(), stores, strict=True):
                 inner = _count_on(progress, sum(map(len, records)), planned)
                 records.append(store.recorded(plan, workers=workers, progress=inner))
         comparison = comparer.answer(*records, stopped=stopped)
-        return finish_comparison(folder, comparison, dict(zip(plans, records, strict=True)), command=command)
+        recorded = dict(zip(plans, records, strict=True))
+        why_no_replay = None
+        if record:
+            why_no_replay = _record_most_different(plans, recorded, comparison.pairing, folder)
+        return finish_comparison(folder, comparison, recorded, command=command, why_no_replay=why_no_replay)
+
+
+def _record_most_different(
+    plans: Mapping[str, Plan], records: Mapping[str, Episodes], pairing: str, folder: Path
+) -> str | None:
+    """Record the episode in which the returns of A and B differ most; return why not, if not."""
+    if pairing != "seeds":
+        return "the episodes of the two have nothing in common"
+    a = records["A"].returns
+    b = records["B"].returns
+    episode = int(np.argmax(np.abs(a - b)))
+    pair = {side: plans[side] for side in "AB"}
+    return record_replay(pair, folder, episode=episode, returns=(a[episode], b[episode]))
 
 
 def made_up(plan: Plan) -> Episodes:

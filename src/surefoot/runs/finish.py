@@ -12,7 +12,7 @@ from typing import Any
 
 from surefoot.episodes import Baseline, Episodes
 from surefoot.errors import InputError
-from surefoot.files import write_json, write_text, write_whole
+from surefoot.files import read_json, write_json, write_text, write_whole
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.comparison import COMPARISON_FILE, Comparison
 from surefoot.proof.difference import pair_up
@@ -23,7 +23,7 @@ from surefoot.report.comparison_page import write_comparison_page
 from surefoot.report.curves import grid_of, own_curve, same_bounds
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.page import REPORT_FILE, write_report
-from surefoot.runs.read import neighbors, read_run
+from surefoot.runs.read import neighbors, read_run, read_tape
 
 RUN_SCHEMA = 1
 MOST_NEIGHBORS = 8
@@ -51,7 +51,12 @@ def finish_run(
 
 
 def finish_comparison(
-    folder: Path, comparison: Comparison, records: Mapping[str, Episodes], *, command: str | None
+    folder: Path,
+    comparison: Comparison,
+    records: Mapping[str, Episodes],
+    *,
+    command: str | None,
+    why_no_replay: str | None = None,
 ) -> Comparison:
     """Write everything a comparison contains besides its episodes; return it with its directory."""
     written = replace(comparison, directory=folder)
@@ -64,9 +69,15 @@ def finish_comparison(
             # Of episodes that were run here the seed is that of the run, and the number says which of its episodes.
             rows.writerow((name, records["A"].metadata.get("seed", name), a, b))
         write_text(folder / "episodes.csv", table.getvalue())
-    write_json(folder / COMPARISON_FILE, {**written.to_json(), "command": command, "versions": versions()})
-    write_comparison_page(written, folder / REPORT_FILE)
+    notes = {"command": command, "versions": versions(), "replay": why_no_replay}
+    write_json(folder / COMPARISON_FILE, {**written.to_json(), **notes})
+    _write_comparison_report(folder, written)
     return written
+
+
+def _write_comparison_report(folder: Path, comparison: Comparison) -> None:
+    why_no_replay = read_json(folder / COMPARISON_FILE).get("replay")
+    write_comparison_page(comparison, folder / REPORT_FILE, read_tape(folder), why_no_replay)
 
 
 def write_run_report(folder: Path, certificate: Certificate | None = None) -> Path:
@@ -75,7 +86,7 @@ def write_run_report(folder: Path, certificate: Certificate | None = None) -> Pa
     ``certificate`` is that of the directory, if it is at hand: without it the same page takes longer.
     """
     if (folder / COMPARISON_FILE).exists():
-        write_comparison_page(Comparison.load(folder), folder / REPORT_FILE)
+        _write_comparison_report(folder, Comparison.load(folder))
         return folder / REPORT_FILE
     run = read_run(folder)
     # What is on disk is the run; a certificate in memory only saves work, and only if it says the same.

@@ -24,7 +24,7 @@ from surefoot.files import (
 from surefoot.play.measured_baselines import BASELINES
 from surefoot.proof.certificate import CERTIFICATE_FILES, Certificate
 from surefoot.provenance import sha256
-from surefoot.report.finished_run import FinishedRun
+from surefoot.report.finished_run import FinishedRun, Tape
 from surefoot.report.taped_frames import MOST_TAPED
 from surefoot.runs.folder import configuration_name
 
@@ -94,9 +94,6 @@ def _assemble_run(
 ) -> FinishedRun:
     notes = _read_or_empty(folder / "run.json")
     written = _read_or_empty(setup)
-    tape = None
-    if (folder / "replay.npz").exists():
-        tape = read_npz(folder / "replay.npz", "replay", most=MOST_TAPED)
     hashed = [*CERTIFICATE_FILES, "attack.json"]
     if certificate is not None:
         hashed.append("episodes.npz")  # where they were read, and so are undamaged
@@ -108,10 +105,17 @@ def _assemble_run(
         identity={key: content.get(key) for key in _IDENTITY},
         setup=written,
         notes=notes,
-        tape=tape,
+        tape=read_tape(folder),
         digests={name: _hash_file(folder / name) for name in hashed if (folder / name).exists()},
         baseline=_find_baseline(written, notes.get("baseline")),
     )
+
+
+def read_tape(folder: Path) -> Tape | None:
+    """Return the episode that a run recorded for its page, if it did."""
+    if not (folder / "replay.npz").exists():
+        return None
+    return read_npz(folder / "replay.npz", "replay", most=MOST_TAPED)
 
 
 def _hash_file(path: Path) -> str:

@@ -1,11 +1,13 @@
-"""One recorded episode for the report: clean and noisy observations, without and under attack.
+"""One recorded episode for the report: clean and noisy observations, without and under attack, or of two agents.
 
-It is run on a seed stream of its own, after everything else, so it changes no number of any certificate.
+It is run after everything else and changes no number. Of a certificate it is one on a seed stream of its own; of an
+attack or a comparison it is one of the run's episodes, whose block is run again.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,8 +43,9 @@ class RecordingFull(Exception):  # noqa: N818
 
 @dataclass(eq=False)
 class Tape:
-    """What passed through a channel: clean and noisy observations, the action before each, the budget used so far."""
+    """What passed through a channel in one episode: observations, the action before each, the budget used so far."""
 
+    episode: int
     most: int
     clean: list[NDArray[Any]] = field(default_factory=list)
     seen: list[NDArray[Any]] = field(default_factory=list)
@@ -50,36 +53,48 @@ class Tape:
     budget_used: list[float] = field(default_factory=list)
 
     def record_step(self, step: Step) -> None:
-        """Record the first row; stop the run when there is enough."""
-        if len(self.clean) >= self.most:
+        """Record the row of the episode; stop the run when it is over, or there is enough."""
+        rows = (step.episode == self.episode).nonzero().flatten()
+        if not rows.numel() or len(self.clean) >= self.most:
             raise RecordingFull
-        self.clean.append(step.observation[0].cpu().numpy().copy())
-        self.seen.append(step.seen[0].cpu().numpy().copy())
+        row = int(rows[0])
+        self.clean.append(step.observation[row].cpu().numpy().copy())
+        self.seen.append(step.seen[row].cpu().numpy().copy())
         # Neither the first step, which no action precedes, nor a continuous action has a number to show.
         action = -1
         if step.action is not None and step.action.dim() == 1:
-            action = int(step.action[0])
+            action = int(step.action[row])
         self.actions.append(action)
-        self.budget_used.append(0.0 if step.budget_used is None else float(step.budget_used[0]))
+        self.budget_used.append(0.0 if step.budget_used is None else float(step.budget_used[row]))
 
 
-def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None:
-    """Record one episode of ``plan`` and, if given, of ``attacked`` from the same start, in ``replay.npz``.
+def record_replay(
+    tracks: Mapping[str, Plan], folder: Path, *, episode: int | None = None, returns: Sequence[float] = ()
+) -> str | None:
+    """Record one episode of each plan, from the same start and with the same noise, in ``replay.npz``.
+
+    Args:
+        tracks: "quiet" and, if there is one, "attacked"; or "A" and "B".
+        folder: The run directory.
+        episode: Which episode of the run, of plans that run one per environment; None for one of no run.
+        returns: Its returns, one for each plan.
 
     Returns:
         None, or why nothing was recorded: a failure here must not spoil what was computed.
     """
     (folder / REPLAY_FILE).unlink(missing_ok=True)
+    gpu_share = max(plan.gpu_share for plan in tracks.values())
     try:
         # An environment that ends its process must not end this one.
-        arrays = run_apart("recording an episode", _record_both, (plan, attacked), gpu=plan.gpu_share)
+        arrays = run_apart("recording an episode", _record_tracks, (dict(tracks), episode), gpu=gpu_share)
     except Exception as error:
         # On one line and cut: the message is a stranger's, and goes to run.json and to the page.
         return " ".join(f"{type(error).__name__}: {error}".split())[:300]
     size = sum(array.nbytes for array in arrays.values())
     if size > MOST_TAPED - ROOM:
         return f"its observations would take {size:,} bytes, more than a page can show"
-    write_npz(folder / REPLAY_FILE, {"schema": REPLAY_SCHEMA, **_describe_tape(plan, attacked)}, arrays)
+    facts = {"episode": episode, "returns": list(map(float, returns)), **_describe_tracks(tracks)}
+    write_npz(folder / REPLAY_FILE, {"schema": REPLAY_SCHEMA, **facts}, arrays)
     return None
 
 
@@ -103,21 +118,24 @@ def _quick_attack(plan: Plan, budget: float) -> Attacker:
     return Composed(UniformTiming(budget, plan.task.scoring.max_steps), ConstantDirection())
 
 
-def _record_both(plans: tuple[Plan, Plan | None], _: int) -> dict[str, NDArray[Any]]:
-    plan, attacked = plans
-    arrays = _record_tape(plan, "quiet")
-    if attacked is not None:
-        arrays |= _record_tape(attacked, "attacked")
+def _record_tracks(given: tuple[dict[str, Plan], int | None], _: int) -> dict[str, NDArray[Any]]:
+    tracks, episode = given
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, plan in tracks.items():
+        arrays |= _record_tape(plan, name, episode)
     return arrays
 
 
-def _record_tape(plan: Plan, name: str) -> dict[str, NDArray[Any]]:
+def _record_tape(plan: Plan, name: str, episode: int | None) -> dict[str, NDArray[Any]]:
     is_picture = len(plan.task.spaces.shape) >= 2
-    tape = Tape(MOST_PICTURES if is_picture else MOST_REPLAY_STEPS)
-    # One episode on a stream of its own: what is shown here is part of no certificate.
-    alone = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,), draws_per_seed=1)
+    if episode is None:
+        # On a stream of its own: what is shown here is part of no certificate.
+        plan = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,), draws_per_seed=1)
+        episode = 0
+    tape = Tape(episode, MOST_PICTURES if is_picture else MOST_REPLAY_STEPS)
+    # With its whole block: alone it would be rounded otherwise, and its noise would be another one's.
     with suppress(RecordingFull):
-        play_block(alone, 0, watch=tape.record_step)
+        play_block(plan, episode // plan.block_size, watch=tape.record_step)
     clean = np.stack(tape.clean).astype(np.float32)
     seen = np.stack(tape.seen).astype(np.float32)
     return {
@@ -135,19 +153,20 @@ def _as_picture(rows: NDArray[Any]) -> NDArray[Any]:
     return pictures
 
 
-def _describe_tape(plan: Plan, attacked: Plan | None) -> dict[str, Any]:
-    facts = {
-        "task": plan.task.name,
-        "environment": plan.task.environment,
-        "agent": plan.policy.name,
-        "sigma": plan.noise.sigma,
-        "max_steps": plan.task.scoring.max_steps,
-        "seed": plan.seed,
-        "budget": None,
-        "attacker": None,
+def _describe_tracks(tracks: Mapping[str, Plan]) -> dict[str, Any]:
+    described = {}
+    for name, plan in tracks.items():
+        described[name] = {
+            "agent": plan.policy.name,
+            "sigma": plan.noise.sigma,
+            "budget": plan.budget,
+            "attacker": None if plan.attacker is None else plan.attacker.describe(),
+        }
+    first = next(iter(tracks.values()))
+    return {
+        "task": first.task.name,
+        "environment": first.task.environment,
+        "max_steps": first.task.scoring.max_steps,
+        "seed": first.seed,
+        "tracks": described,
     }
-    if attacked is not None:
-        facts["budget"] = attacked.budget
-        if attacked.attacker is not None:
-            facts["attacker"] = attacked.attacker.describe()
-    return facts

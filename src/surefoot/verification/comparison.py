@@ -36,7 +36,7 @@ FIELDS = frozenset(
     (
         *("schema", "confidence", "budgets", "gate", "names", "winner", "passed", "low", "high", "resolution"),
         *("pairing", "means", "n_episodes", "n_pairs", "floor", "ceiling", "attacked", "attacked_by", "changes"),
-        *("anytime", "stopped", "planner", "sides", "command", "versions"),
+        *("anytime", "stopped", "planner", "sides", "command", "versions", "replay"),
     )
 )
 # In what the episodes of two agents may differ, and those of one without attack and under one.
