@@ -157,7 +157,7 @@ def test_shares_of_another_run_are_not_merged_over_a_run(tmp_path):
 
 
 def test_an_attack_that_cannot_be_written_keeps_the_configurations_that_are_done(tmp_path, full_disk, monkeypatch):
-    monkeypatch.setattr(attacked, "record_replay", lambda *_: None)
+    monkeypatch.setattr(attacked, "record_replay", lambda *_, **__: None)
     grid = AttackGrid(base=PLAN, budgets=(0.1, 0.2), method="random")
     for at in (5, 6, 11):  # the record of the first configuration, the setup of the second, the record of the second
         folder = tmp_path / f"full-{at}"

@@ -194,7 +194,7 @@ def test_two_agents_are_recorded_next_to_each_other(tmp_path):
 
 def test_an_attacked_run_records_the_episode_that_lost_most(tmp_path):
     grid = AttackGrid(base=plan(n_episodes=6), budgets=(0.5, 3.0), method="uniform")
-    result = attacked_run(grid, tmp_path, record=True)
+    result, _ = attacked_run(grid, tmp_path, record=True)
     under, quiet = (Episodes.load(tmp_path / name / "episodes.npz") for name in ("B3", "unattacked"))
     facts, arrays = read_tape(tmp_path)
     lost = quiet.returns - under.returns
