@@ -262,6 +262,14 @@ class Aging(Walk):
         return super().moves(actions) * (1 - 1e-6 * self.age)
 
 
+class Herd(Walk):
+    """Pays more where there are more rows than in any trial."""
+
+    def step(self, actions):
+        seen, moved, *others = super().step(actions)
+        return seen, moved + (self.num_envs > 32), *others
+
+
 class BornDifferent(Walk):
     """No two copies are alike."""
 

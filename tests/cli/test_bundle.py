@@ -48,6 +48,19 @@ def test_a_bundle_names_nothing_outside_of_itself(bundle, models, capsys, name):
     refused(capsys, "verify", bundle, "--workers", 1, "--quiet", match="not a readable bundle")
 
 
+def test_the_folder_of_a_bundle_is_no_link(bundle, capsys):
+    """Planted: what is behind it is outside of the run directory, wherever that is handed on to."""
+    shutil.move(bundle / "agent", "outside")
+    (bundle / "agent").symlink_to(Path("outside").resolve())
+    refused(capsys, "verify", bundle, "--workers", 1, "--quiet", match="is not in its folder agent")
+
+
+def test_a_bundle_of_another_schema(bundle, capsys):
+    content = json.loads((bundle / "bundle.json").read_text())
+    (bundle / "bundle.json").write_text(json.dumps(content | {"schema": 2}))
+    refused(capsys, "verify", bundle, "--workers", 1, "--quiet", match="schema 2, this version reads 1")
+
+
 def test_code_is_no_file(elsewhere, capsys):
     Path("mine.py").write_text("def act(seen):\n    return 0\n")
     refused(capsys, *RUN, "--agent", "mine:act", "--bundle", "--quiet", match="--bundle needs an agent in a file")

@@ -14,6 +14,7 @@ from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.envs import trial, vector_trial
 from surefoot.play.envs.source import Source
+from surefoot.play.envs.success import _read_info
 from surefoot.play.plan import Plan, own_seed
 
 MODES = ("NEXT_STEP", "DISABLED")
@@ -124,6 +125,23 @@ def test_condition_that_does_not_answer(success, message):
         returns_of(count_task(success))
 
 
+@pytest.mark.parametrize("said", [-0.3, 2, "no", None, np.array([0.5])])
+def test_key_with_a_number_is_no_event(said):
+    """Planted: a distance under the key, of which every value but 0 would be a success."""
+    for allowed in (True, np.bool_(False), 1, 0.0, np.array([True])):
+        assert _read_info("at_goal", True, False, {"at_goal": allowed}) == bool(allowed)
+    with pytest.raises(InputError, match="under 'at_goal', expected True or False"):
+        _read_info("at_goal", True, False, {"at_goal": said})
+
+
+def test_rows_that_say_nothing_are_not_asked_for_a_number():
+    info = {"at_goal": np.array([1, 7, 0]), "_at_goal": np.array([True, False, True])}
+    over = np.array([True, False, True])
+    assert _read_info("at_goal", over, over, info).tolist() == [True, False, False]
+    with pytest.raises(InputError, match="expected True or False"):
+        _read_info("at_goal", over, over, info | {"_at_goal": np.array([True, True, True])})
+
+
 # --- vector environments ---------------------------------------------------------------------------------------------
 
 
@@ -208,7 +226,9 @@ def test_condition_is_part_of_the_setup_and_is_gated(tmp_path):
     assert verdict.verdict == "unchecked"
     assert any(f"--success {__name__}:stands to allow it" in check.detail for check in verdict.checks)
     allowed = {"environment": "CartPole-v1", "success": f"{__name__}:stands"}
-    assert surefoot.verify(tmp_path, agent=network, fresh=64, **allowed).verified
+    verdict = surefoot.verify(tmp_path, agent=network, fresh=64, **allowed)
+    assert verdict.verified
+    assert "that value is in m, a step takes 0.02 s, as the setup says" in verdict.not_checked
     # Who forges the unit or the event of a certificate is found out by its files.
     stated = json.loads((tmp_path / "certificate.json").read_text())
     assert (stated["success"], stated["features"]) == (f"{__name__}:stands", [["value", 4, "m"]])

@@ -125,6 +125,9 @@ def test_without_units_nothing_changes():
         ({"feature_units": {"place": "m"}}, "they are pos, speed"),
         ({"feature_units": "m"}, r"must name parts of the observation: pos \(2\), speed \(1\)"),
         ({"feature_units": {}}, "they are pos, speed"),
+        ({"feature_units": {"pos": "m\n\n**Verified**"}}, "a unit must be a short text on one line"),
+        ({"feature_units": {"pos": "\x1b[2J"}}, "a unit must be a short text on one line"),
+        ({"feature_units": {"pos": "m" * 41}}, "a unit must be a short text on one line"),
         ({"step_seconds": 0.0}, "must be a number above 0"),
     ],
 )

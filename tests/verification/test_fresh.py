@@ -79,6 +79,36 @@ def test_worse_fresh_episodes_are_noticed():
     assert log_capital(perfect, failing, [0.0, 2.0, 4.0]) > level
 
 
+def test_honest_lowest_returns_seldom_look_worse():
+    """As above, with bets on the lowest tenth and on what is earned up to a return."""
+    rng = np.random.default_rng(4)
+    alarms = 0
+    for _ in range(3_000):
+        recorded, fresh = np.round(rng.beta(2, 1, (2, 60)), 1)
+        alarms += log_capital(recorded, fresh, [0.0], [0.1, 0.02], [0.5]) >= math.log(20)
+    assert alarms <= 195
+
+
+@pytest.mark.parametrize("asked", [([0.01], []), ([], [2.0])])
+def test_lowest_returns_that_a_record_does_not_have_are_noticed(asked):
+    """An agent that knows the worst episode of a hundred by heart doubles its CVaR; means hardly tell."""
+    rng = np.random.default_rng(5)
+    recorded, fresh = np.round(rng.beta(1, 1, (2, 5_000)) * 200)
+    recorded[np.argsort(recorded)[:50]] = 200.0
+    level = math.log(2 / 1e-4)
+    assert log_capital(recorded, fresh, [0.0, 1.0], *asked) > level
+    assert log_capital(recorded, fresh, [0.0, 1.0]) < level
+
+
+def test_a_thousand_budgets_take_no_more_memory_than_a_few(monkeypatch):
+    asked = []
+    scores = bets._scores
+    monkeypatch.setattr(bets, "_scores", lambda *given: asked.append(given[-1]) or scores(*given))
+    log_capital(np.arange(9.0), np.arange(9.0), np.linspace(0, 5, 1_000))
+    assert len(asked) == bets.MOST_SCORES
+    assert (asked[0], asked[-1]) == (0.0, 5.0)
+
+
 def test_the_highest_worst_mean_covers_the_truth():
     """The worst-case mean of a coin: above its limit in at most 1% of draws; 3,000 draws, at most 55 (1e-6)."""
     from scipy.special import ndtr, ndtri
@@ -212,7 +242,7 @@ def test_fresh_episodes_are_held_against_the_budgets_of_every_certificate(memori
         asked.append(workers)
         return np.zeros(n_fresh)
 
-    def log_capital(recorded, fresh, radii):
+    def log_capital(recorded, fresh, radii, shares=(), thresholds=()):
         asked.append(list(radii))
         return 0.0
 

@@ -104,6 +104,18 @@ def test_without_a_ceiling_one_forged_block_decides(tmp_path, monkeypatch, ceili
         assert failed(verify(tmp_path)).keys() == {"replay"}
 
 
+def test_one_forged_block_decides_where_a_quantile_is(tmp_path, monkeypatch):
+    """Three blocks are needed to raise a mean here; of a quantile or a CVaR nobody has measured it."""
+    monkeypatch.setattr(rerun, "least_forgery", lambda *_: 3)
+    certified(tmp_path, get_task("cartpole-1"), 120)
+    assert verify(tmp_path).forged_blocks == 3
+    asked = replace(QUERY, cvars=(0.1,))
+    asked.answer(Episodes.load(tmp_path / "episodes.npz")).save(tmp_path)
+    verdict = verify(tmp_path)
+    assert verdict.verified
+    assert verdict.forged_blocks == 1
+
+
 class LyingCluster:
     """Machines that answer with the record itself; they do not run anything."""
 

@@ -73,6 +73,12 @@ def raise_one_budget(folder):
     rewrite(folder, mixed=[*pairs[:2], {**pairs[2], "actions": 0.4}])
 
 
+def turn_one_budget(folder):
+    """The square is the same."""
+    pairs = read_json(folder / "certificate.json")["mixed"]
+    rewrite(folder, mixed=[*pairs[:2], {**pairs[2], "actions": -0.3}])
+
+
 def without_the_wire(folder):
     sentence = read_json(folder / "certificate.json")["statement"]
     rewrite(folder, statement=sentence.partition(" The noise of an action")[0])
@@ -119,6 +125,7 @@ FORGERIES = {
     ),
     "no channel": (lambda folder: rewrite(folder, channel=None), "certificate and episode data", "the channel is None"),
     "a larger budget on actions": (raise_one_budget, "bounds", "is not that of {'observations': 0.0, 'actions': 0.4}"),
+    "a budget below 0": (turn_one_budget, "bounds", "is no pair of budgets for observations and actions"),
     "nothing said of the wire": (without_the_wire, "sentence", "does not follow"),
     "a budget that episodes share": (
         shared_by_two_episodes,

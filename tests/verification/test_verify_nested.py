@@ -13,6 +13,7 @@ from surefoot.files import read_json, write_json
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS
 from surefoot.proof.query import Query
+from surefoot.proof.shared_budget import SharedBudget
 from surefoot.verification.recompute.sentences import write_sentence
 from surefoot.verification.verify import verify
 from verdicts import problems
@@ -74,8 +75,42 @@ def test_planted_draws_taken_for_episodes(honest, tmp_path):
     content |= {"record_sha256": episodes.sha256, "draws_per_seed": 3}
     forged = forge(honest, tmp_path, **{key: content.get(key) for key in ("method", "lower", "upper", "estimate_sem")})
     found = problems(verify(forged, blocks=0, fresh=0))
-    assert "bounds" in found
-    assert "estimate" in found
+    words = "bounds of certificate.json by the method 'band' are not about 3 draws per seed"
+    assert words in found["certificate and episode data"]
+
+
+@pytest.mark.parametrize("certain", [False, True])
+def test_planted_draws_taken_for_episodes_that_share_a_budget(certain, honest, tmp_path):
+    """The returns are true ones, and so is everything else but that they are 180 independent episodes."""
+    episodes = Episodes.load(honest / "episodes.npz")
+    alone = replace(episodes, metadata={**episodes.metadata, "draws_per_seed": 1})
+    content = SharedBudget(5, certain).certify(alone, Query(budgets=(0.0, 0.5))).to_json()
+    error = read_json(honest / "certificate.json")["estimate_sem"]
+    content |= {"record_sha256": episodes.sha256, "draws_per_seed": 3, "estimate_sem": error}
+    forged = shutil.copytree(honest, tmp_path / "forged")
+    write_json(forged / "shared.json", content)
+    (found,) = problems(verify(forged, blocks=0, fresh=0)).items()
+    assert found[0] == "shared.json: certificate and episode data"
+    assert "are not about 3 draws per seed" in found[1]
+
+
+def test_planted_draws_of_two_agents_taken_for_episodes(honest, tmp_path):
+    """Compared as if each draw were an episode of its own."""
+    a = Episodes.load(honest / "episodes.npz")
+    b = replace(a, metadata={**a.metadata, "seed": 1})
+    surefoot.compare(*(without_draws(one) for one in (a, b)), out=tmp_path / "run")
+    assert problems(verify(tmp_path / "run", blocks=0)) == {}
+    content = read_json(tmp_path / "run" / "comparison.json")
+    for side, record in (("A", a), ("B", b)):
+        record.save(tmp_path / "run" / side / "episodes.npz")
+        content["sides"][side]["record_sha256"] = record.sha256
+    write_json(tmp_path / "run" / "comparison.json", content)
+    found = problems(verify(tmp_path / "run", blocks=0))
+    assert found.keys() == {f"{side}: certificate and episode data" for side in "AB"}
+
+
+def without_draws(record):
+    return replace(record, metadata={key: value for key, value in record.metadata.items() if key != "draws_per_seed"})
 
 
 def test_planted_higher_bound(honest, tmp_path):

@@ -6,11 +6,14 @@ import pytest
 import torch
 
 import mixing_agents
+import surefoot
 from surefoot.agents import callables
+from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import as_policy
 from surefoot.cli.main import main
 from surefoot.noise import Noise
 from surefoot.play import row_checks
+from surefoot.play.envs import vector_trial
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import run_blocks
 from surefoot.play.row_checks import RowChecks
@@ -133,6 +136,21 @@ def test_episodes_that_are_run_one_at_a_time_come_first_and_are_few(tmp_path, mo
     # Seeds that nobody knew before: not the run's, and others every time.
     assert len({0, *(seed for _, _, seed, _ in asked)}) == 4
     assert all(purpose == [Purpose.VERIFICATION] for *_, purpose in asked)
+
+
+@pytest.mark.parametrize(("kind", "accepted"), [("Walk", True), ("Herd", False)])
+def test_a_simulator_whose_rows_depend_on_their_number_is_not_verified(kind, accepted, tmp_path, monkeypatch):
+    """Its trial has 32 rows, and the agent is a network of ours; only rows that run alone tell."""
+    monkeypatch.setattr(vector_trial, "SECONDS", 0.0)
+    name = f"vector_toys:{kind}"
+    task = surefoot.make_task(name, floor=-100, ceiling=100, max_steps=30)
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 3))
+    agent = Policy(network, task.spaces, name="ours", sha256="1" * 64)
+    surefoot.certify_run(task, agent, sigma=0.1, n_episodes=128, out=tmp_path / "run")
+    verdict = verify(tmp_path / "run", agent=agent, environment=name, fresh=128)
+    assert verdict.verified == accepted
+    if not accepted:
+        assert failed(verdict).keys() == {"fresh episodes"}
 
 
 def test_what_only_code_or_the_user_can_promise_is_listed(tmp_path, monkeypatch):

@@ -64,9 +64,9 @@ def test_fresh_episodes_are_compared_with_the_first_block_alone(honest, monkeypa
     """All episodes up to a good moment are no fair sample, the first block is: it is run in any case."""
     compared = []
 
-    def noted(recorded, fresh, radii):
+    def noted(recorded, *others):
         compared.append(recorded)
-        return capital(recorded, fresh, radii)
+        return capital(recorded, *others)
 
     capital = rerun.log_capital
     monkeypatch.setattr(rerun, "log_capital", noted)

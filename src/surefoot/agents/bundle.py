@@ -18,6 +18,7 @@ from surefoot.files import read_json, untrusted, write_json
 from surefoot.provenance import versions
 
 BUNDLE_FILE = "bundle.json"
+BUNDLE_SCHEMA = 1
 AGENT_FOLDER = "agent"
 MOST_BYTES = 500_000_000  # of a folder that is copied
 
@@ -61,7 +62,7 @@ def write_bundle(folder: Path, agent: str | Path, *, vecnormalize: str | None, c
     setup = read_json(folder / "setup.json")
     kept = ("environment", "env_kwargs", "wrappers", "env_modules", "success", "max_steps")
     content: dict[str, Any] = {
-        "schema": 1,
+        "schema": BUNDLE_SCHEMA,
         "agent": f"{AGENT_FOLDER}/{copied}",
         "vecnormalize": statistics,
         "environment": {key: setup[key] for key in kept if key in setup},
@@ -113,6 +114,8 @@ def read_bundle(folder: Path) -> Bundle | None:
         return None
     with untrusted(path, "bundle"):
         content = read_json(path)
+        if content["schema"] != BUNDLE_SCHEMA:
+            raise ValueError(f"schema {content['schema']!r:.20}, this version reads {BUNDLE_SCHEMA}")
         agent = _inside(folder, content["agent"])
         vecnormalize = content["vecnormalize"]
         if vecnormalize not in (None, "none"):
@@ -125,6 +128,7 @@ def _inside(folder: Path, name: object) -> Path:
     if not isinstance(name, str):
         raise TypeError("a path was expected")
     path = folder / name
-    if not path.resolve().is_relative_to((folder / AGENT_FOLDER).resolve()):
+    # The folder itself may be a link, too.
+    if not path.resolve().is_relative_to(folder.resolve() / AGENT_FOLDER):
         raise ValueError(f"{name:.80} is not in its folder {AGENT_FOLDER}")
     return path

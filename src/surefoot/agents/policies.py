@@ -17,6 +17,7 @@ from surefoot.errors import InputError
 AS_IN_TRAINING = "make the environment as in training, with env=, env_kwargs= or wrappers="
 # One standard deviation, one per feature, or one per part of the observations, by its name.
 Sigma = float | Sequence[float] | Mapping[str, float]
+LONGEST_UNIT = 40  # letters
 
 
 def listed(parts: tuple[tuple[str, int], ...]) -> str:
@@ -88,13 +89,13 @@ class Spaces:
         if isinstance(units, str):
             if self.parts is not None:
                 raise InputError(f"feature_units= must name parts of the observation: {listed(self.parts)}")
-            return (("value", math.prod(self.shape), units),)
+            return (("value", math.prod(self.shape), _checked_unit(units)),)
         sizes = dict(self.parts or ())
         unknown = [name for name in units if name not in sizes]
         if unknown or not units:
             known = ", ".join(sizes) or "none: give one unit for all of it"
             raise InputError(f"feature_units= must name parts of the observation, got {list(units)}; they are {known}")
-        return tuple((name, size, units.get(name, "")) for name, size in sizes.items())
+        return tuple((name, size, _checked_unit(units.get(name, ""))) for name, size in sizes.items())
 
     @property
     def stacked_shape(self) -> tuple[int, ...]:
@@ -237,6 +238,13 @@ def _bounds_on(bounds: tuple[float, ...], device: torch.device) -> Tensor:
     # What is made in inference mode could not be used for gradients later.
     with torch.inference_mode(False):
         return torch.tensor(bounds, device=device)
+
+
+def _checked_unit(unit: str) -> str:
+    """Return a unit; sentences have it in them, so that it must be a word of one line."""
+    if not isinstance(unit, str) or len(unit) > LONGEST_UNIT or not unit.isprintable():
+        raise InputError(f"a unit must be a short text on one line, such as m/s, got {unit!r:.60}")
+    return unit
 
 
 def _describe_actions(spaces: Spaces) -> str:

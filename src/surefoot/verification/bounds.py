@@ -13,6 +13,7 @@ from surefoot.episodes import MOST_ASKED, MOST_BOUNDED, MOST_EPISODES, MOST_THRE
 from surefoot.files import extremes, is_count
 from surefoot.verification.plan_again import (
     check_choice,
+    is_planned,
     other_planner,
     plan_shared,
     recompute_bets,
@@ -46,8 +47,6 @@ def check_episode_bounds(raw: Raw) -> list[str]:
     other = other_planner(certificate)
     wrong = []
     method = claim.method
-    if (method == "nested") != (raw.setup.get("draws_per_seed", 1) != 1):
-        return [f"the method {method} does not fit {raw.setup.get('draws_per_seed', 1)!r} draws per seed"]
     if claim.method == "auto":
         method = chosen_method(raw.returns.size, choice)
         if other is None:
@@ -81,12 +80,15 @@ def check_shared_bounds(raw: Raw) -> list[str]:
     certificate = raw.certificate
     claim = read_claim(certificate)
     n_shared = certificate.get("n_shared_episodes")
-    if certificate.get("kind") != "shared" or not is_count(n_shared):
-        raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, shared by {n_shared!r}: not computed here")
+    certain = certificate.get("certain")
+    if certificate.get("kind") != "shared" or not is_count(n_shared) or not isinstance(certain, bool):
+        raise CannotRecomputeError(
+            f"kind {certificate.get('kind')!r}, shared by {n_shared!r}, certain {certain!r:.40}: not computed here"
+        )
     least, most = extremes(raw.returns)
     if least < claim.floor or (claim.ceiling is not None and most > claim.ceiling):
         raise CannotRecomputeError(f"returns from {least:g} to {most:g} are not between floor and ceiling")
-    if certificate.get("certain") is True:
+    if certain:
         return _check_sum_bounds(raw, claim, n_shared)
     if claim.method not in SHARED_METHODS:
         raise CannotRecomputeError(f"the method {claim.method!r} of a shared budget is not computed here")
@@ -170,6 +172,14 @@ def check_joint_confidence(raw: Raw) -> list[str]:
     return [f"joint_confidence is {stated!r}, expected {expected:.12g}"]
 
 
+def check_planner(raw: Raw) -> list[str]:
+    """Check that no planner is named where nothing is planned, and so nothing is compared with its plans."""
+    planner = raw.certificate.get("planner")
+    if planner is None or is_planned(raw.certificate):
+        return []
+    return [f"the planner is {planner!r:.60}, but the method {raw.certificate['method']} plans nothing"]
+
+
 def check_norm(raw: Raw) -> list[str]:
     """Check that the l2 budgets include the budgets of another norm that were asked for."""
     norm = raw.certificate.get("norm")
@@ -217,6 +227,8 @@ def check_mixed(raw: Raw) -> list[str]:
         return ["mixed must have a pair for every budget"]
     wrong = []
     for pair, budget in zip(pairs, certificate["budgets"], strict=True):
+        if not isinstance(pair, dict) or set(pair) != set(sigmas) or not all(map(_is_budget, pair.values())):
+            return [f"{pair!r:.100} is no pair of budgets for observations and actions"]
         squares = 0.0
         for name, sigma in sigmas.items():
             # Without noise nothing may be perturbed.
@@ -224,7 +236,7 @@ def check_mixed(raw: Raw) -> list[str]:
                 wrong.append(f"there is a budget of {pair[name]:g} for {name}, which have no noise")
             elif pair[name] != 0:
                 squares += (pair[name] * divisor / sigma) ** 2
-        if set(pair) != set(sigmas) or not close(budget, math.sqrt(squares), 1e-12 * budget):
+        if not close(budget, math.sqrt(squares), 1e-12 * budget):
             wrong.append(f"the budget {budget!r} is not that of {pair!r:.100}")
     return wrong
 
@@ -236,10 +248,11 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         check_stop,
         check_distribution,
         check_joint_confidence,
+        check_planner,
         check_norm,
         check_mixed,
     ),
-    "shared.json": (check_shared_bounds, check_norm),
+    "shared.json": (check_shared_bounds, check_planner, check_norm),
     "per-step.json": (check_step_bounds, check_norm),
 }
 
@@ -272,7 +285,7 @@ def read_claim(certificate: dict[str, Any]) -> Claim:
     if not (0 < confidence < 1 and sigma > 0):
         raise CannotRecomputeError(f"confidence {confidence} and sigma {sigma} do not allow a certificate")
     budgets = certificate.get("budgets")
-    if not isinstance(budgets, list) or not budgets or not all(is_number(b) and b >= 0 for b in budgets):
+    if not isinstance(budgets, list) or not budgets or not all(map(_is_budget, budgets)):
         raise CannotRecomputeError(f"budgets are {budgets!r:.200}, expected numbers >= 0")
     n_asked = 0
     for name in ("budgets", *KINDS):
@@ -301,6 +314,10 @@ def read_claim(certificate: dict[str, Any]) -> Claim:
             f"a threshold spacing of {step!r} from {floor} to {ceiling} makes more than {MOST_THRESHOLDS} thresholds"
         )
     return Claim(method, 1 - confidence, sigma, floor, ceiling, tuple(map(float, budgets)), step)
+
+
+def _is_budget(value: Any) -> bool:
+    return is_number(value) and value >= 0
 
 
 def _compare_bounds(raw: Raw, claim: Claim, lower: Side, upper: Side | None) -> list[str]:

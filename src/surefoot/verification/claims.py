@@ -22,16 +22,17 @@ _COPIED += ("task", "agent", "agent_sha256", "seed", "stochastic", "action_sigma
 _COPIED += ("success", "features", "step_seconds")
 _NEEDED = {"schema", "confidence", "n_episodes", "method", "record_sha256", "budgets", "lower", "upper", "statement"}
 _NEEDED |= {"task", "agent", "agent_sha256", "seed", "sigma", "floor", "ceiling", "estimate", "estimate_sem"}
-_OPTIONAL = {"gamma", "sigma_per_feature", "stochastic", "norm", "method_selection", "bets", "planner", "max_steps"}
+_OPTIONAL = {"gamma", "sigma_per_feature", "stochastic", "norm", "max_steps"}
 _OPTIONAL |= {"stated_by_user", "action_sigma", "channel", "draws_per_seed", "success", "features", "step_seconds"}
 _NEEDED_BY_FILE = {
     "certificate.json": _NEEDED | {"joint_confidence", "threshold_spacing"},
     "shared.json": _NEEDED | {"kind", "n_shared_episodes", "certain", "n_pilot_episodes"},
-    "per-step.json": _NEEDED | {"kind", "n_steps", "reward_range"},
+    "per-step.json": _NEEDED | {"kind", "n_steps", "reward_range", "planner", "bets"},
 }
 _OPTIONAL_BY_FILE = {
-    "certificate.json": _OPTIONAL | {"mixed", "probabilities", "quantiles", "cvars"},
-    "shared.json": _OPTIONAL,
+    "certificate.json": _OPTIONAL
+    | {"mixed", "probabilities", "quantiles", "cvars", "method_selection", "planner", "bets"},
+    "shared.json": _OPTIONAL | {"planner"},
     "per-step.json": _OPTIONAL,
 }
 
@@ -137,7 +138,7 @@ def _check_facts(raw: Raw) -> list[str]:
     planned = setup.get("n_planned", n)
     if not same(planned, n) and not _may_have_stopped(raw):
         wrong.append(f"{planned!r} episodes were planned, the episode data have {n} returns")
-    wrong += check_noise(setup)
+    wrong += check_noise(setup) + check_draws(raw)
     channel = _channel_of(setup)
     if certificate.get("channel") != channel:
         wrong.append(f"the channel is {certificate.get('channel')!r:.60}, by the noise it is {channel!r}")
@@ -156,6 +157,16 @@ def check_noise(setup: dict[str, Any]) -> list[str]:
     if on_actions is not None and not (is_number(on_actions) and on_actions > 0):
         wrong.append(f"action_sigma is {on_actions!r:.60}, expected a number > 0 or none")
     return wrong
+
+
+def check_draws(raw: Raw) -> list[str]:
+    """Return whether episodes that share the seed of the environment are taken for independent ones, or the reverse."""
+    n_draws = raw.setup.get("draws_per_seed", 1)
+    is_nested = raw.name == "certificate.json" and raw.certificate.get("method") == "nested"
+    if is_nested == (n_draws != 1):
+        return []
+    method = raw.certificate.get("method")
+    return [f"bounds of {raw.name} by the method {method!r:.40} are not about {n_draws!r:.40} draws per seed"]
 
 
 def _channel_of(setup: dict[str, Any]) -> str | None:

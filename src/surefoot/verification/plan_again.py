@@ -41,17 +41,21 @@ def planner_version() -> int:
 
 def other_planner(certificate: dict[str, Any]) -> str | None:
     """Return why the plans of a certificate cannot be repeated here, or None."""
-    method = certificate.get("method")
-    if certificate.get("kind") in (None, "per-step"):
-        is_planned = method in ("auto", "betting", "sequential", "nested", "per-step")
-        here = PLANNER_VERSION
-    else:
-        is_planned = certificate["kind"] == "shared" and method == "betting"
+    here = PLANNER_VERSION
+    if certificate.get("kind") == "shared":
         here = thetas.THETA_PLANNER_VERSION
     version = certificate.get("planner")
-    if not is_planned or version == here:
+    if not is_planned(certificate) or version == here:
         return None
     return f"planned by planner version {version!r}, this version of surefoot re-runs {here}"
+
+
+def is_planned(certificate: dict[str, Any]) -> bool:
+    """Return whether the bounds of a certificate rest on plans."""
+    method = certificate.get("method")
+    if certificate.get("kind") == "shared":
+        return method == "betting"
+    return method in ("auto", "betting", "sequential", "nested", "per-step")
 
 
 def plan_shared(pilot: Floats, rounds: int, width: float | None, claim: SharedClaim) -> tuple[Floats, Floats]:

@@ -186,10 +186,20 @@ def _units_of(setup: Mapping[str, Any], spaces: Spaces) -> str | dict[str, str] 
     """Return the units that a setup names, as ``make_task`` takes them."""
     if "features" not in setup:
         return None
-    units = {str(name): str(unit) for name, _, unit in setup["features"]}
+    units = {str(name): unit for name, _, unit in setup["features"]}
     if spaces.parts is None:
         return units.get("value")
     return units
+
+
+def describe_units(task: Task) -> str | None:
+    """Return what a setup says of units and durations, in which sentences and reports give budgets."""
+    stated = [f"{name} is in {unit}" for name, _, unit in task.features if unit]
+    if task.step_seconds is not None:
+        stated.append(f"a step takes {task.step_seconds:g} s")
+    if not stated:
+        return None
+    return f"that {', '.join(stated)}, as the setup says"
 
 
 def runs_code(plan: Plan) -> bool:
@@ -261,9 +271,11 @@ def count_alone(plan: Plan, n_episodes: int) -> int:
     """Return how many of the fresh episodes are run one at a time.
 
     A deployed agent has one row, and checks of single rows can be foreseen, or say nothing where it draws random
-    numbers. A network of ours answers each row by itself however it is asked.
+    numbers. A network of ours answers each row by itself however it is asked. A vector simulator may let its rows share
+    a fate, or depend on how many they are.
     """
-    if not any(isinstance(part, CheckedOutput) for part in plan.policy.network.modules()):
+    knows_rows = any(isinstance(part, CheckedOutput) for part in plan.policy.network.modules())
+    if not knows_rows and not plan.task.backend.fixed_rows:
         return 0
     affordable = STEPS_ALONE // plan.task.scoring.max_steps
     return min(n_episodes, MOST_ALONE, max(FEWEST_ALONE, affordable))

@@ -24,6 +24,7 @@ from surefoot.verification.play_again import (
     RerunOptions,
     count_alone,
     describe_seed,
+    describe_units,
     is_on_missing_gpu,
     is_this_machine,
     load_plan,
@@ -34,6 +35,7 @@ from surefoot.verification.play_again import (
     unusual_limit,
 )
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, recompute
+from surefoot.verification.recompute.distribution import KINDS, asked_about
 from surefoot.verification.recompute.fresh import highest_worst_means, log_capital
 from surefoot.verification.recompute.run_files import COMPARED, Raw, differences
 from surefoot.verification.recompute.sampling import enough_blocks, least_forgery, miss_probability
@@ -138,7 +140,7 @@ def _rerun_plan(
         if is_on_missing_gpu(plan):
             verdict.note("replay", IMPOSSIBLE, "the episodes were run on a CUDA device, and torch finds none here")
         else:
-            _rerun_sample(raw, plan, radii, verdict, blocks, seed, options)
+            _rerun_sample(certified, plan, radii, verdict, blocks, seed, options)
         if _needs_fresh(verdict, n_fresh):
             _compare_fresh(certified, plan, radii, verdict, n_fresh, options)
     except DependentRowsError as error:
@@ -154,6 +156,9 @@ def _list_unchecked(plan: Plan, n_fresh: int) -> list[str]:
     limit = unusual_limit(plan)
     if limit is not None:
         found.append(limit)
+    units = describe_units(plan.task)
+    if units is not None:
+        found.append(units)
     if kept_state(plan.policy):
         found.append(
             "that the agent acts alike elsewhere: it is a program, which may read files or the clock, and its hash "
@@ -217,7 +222,7 @@ def scaled_budgets(raw: Raw) -> list[float]:
 
 
 def _rerun_sample(
-    raw: Raw,
+    certified: list[Raw],
     plan: Plan,
     radii: Sequence[float],
     verdict: Verdict,
@@ -226,13 +231,15 @@ def _rerun_sample(
     options: RerunOptions,
 ) -> None:
     """Rerun randomly chosen blocks and compare every return and length."""
+    raw = certified[0]
     n = raw.returns.size
     size = plan.block_size
     n_blocks = -(-n // size)
-    # Without a ceiling one forged return decides everything, and one block may decide which of two agents is better.
+    # Without a ceiling one forged return decides everything, and one block may decide which of two agents is better, or
+    # where a quantile is. Of several draws per seed nobody has measured how few forged blocks matter.
     n_forged = 1
-    # Of several draws per seed nobody has measured how few forged blocks matter.
-    if plan.task.scoring.ceiling is not None and raw.name != COMPARED and plan.draws_per_seed == 1:
+    only_means = raw.name != COMPARED and not any(KINDS.keys() & each.certificate.keys() for each in certified)
+    if plan.task.scoring.ceiling is not None and only_means and plan.draws_per_seed == 1:
         n_forged = least_forgery(raw.returns, size, radii, float(raw.setup["floor"]))
     if blocks == "enough":
         n_rerun = enough_blocks(n_blocks, n_forged)
@@ -308,7 +315,9 @@ def _compare_fresh(
     if plan.draws_per_seed > 1:
         # The draws of one seed depend on each other: one of each is a fair sample.
         compared = compared[:: plan.draws_per_seed]
-    evidence = log_capital(compared, fresh, radii)
+    # The other kinds of certificates have none of these.
+    shares, thresholds = asked_about(raw.certificate)
+    evidence = log_capital(compared, fresh, radii, shares, thresholds)
     if evidence >= math.log(2 / FALSE_ALARM):
         wrong.append(
             f"{n_fresh:,} fresh episodes have a mean of {fresh_mean:.6g}, the record has {recorded_mean:.6g}: they "

@@ -18,6 +18,7 @@ from surefoot.errors import InputError
 
 # What ``step`` returns: observation, reward, terminated, truncated, info.
 Shown = tuple[Any, Any, Any, Any, Any]
+FUNCTION = "give success='module:function', a function of what step returns"
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,15 @@ def _read_info(key: str, terminated: Any, truncated: Any, info: Mapping[str, Any
     has_key = np.broadcast_to(np.asarray(info.get(f"_{key}", key in info), dtype=np.bool_), over.shape)
     if bool((over & ~has_key).any()):
         raise InputError(
-            f"an episode ended and its info has no {key!r}, only {', '.join(map(str, info)) or 'nothing'}; give "
-            "success='module:function', a function of what step returns"
+            f"an episode ended and its info has no {key!r}, only {', '.join(map(str, info)) or 'nothing'}; {FUNCTION}"
         )
-    return np.asarray(info.get(key, False), dtype=np.bool_) & has_key
+    said = np.asarray(info.get(key, False))
+    if said.dtype != np.bool_:
+        is_number = said.dtype.kind in "iufO"
+        # Any other number would count as true: a distance, or a speed.
+        if not is_number or not np.isin(np.where(has_key, said, 0), (0, 1)).all():
+            raise InputError(f"an info says {said!r:.60} under {key!r}, expected True or False; {FUNCTION}")
+    return said.astype(np.bool_) & has_key
 
 
 class SuccessReturn(gymnasium.Wrapper[Any, Any, Any, Any]):

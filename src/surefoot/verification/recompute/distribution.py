@@ -9,7 +9,7 @@ with P(Y >= x) = g(r(x)), and at most that of the one with P(Y <= x) = g(s(x)): 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,14 @@ def compare_distribution(raw: Raw, claim: Claim) -> list[str]:
         wrong += _compare_row(row, key, claim, bounds)
     # A few say enough: a forged file may have thousands.
     return wrong[:LISTED]
+
+
+def asked_about(certificate: Mapping[str, Any]) -> tuple[list[float], list[float]]:
+    """Return the shares of quantiles and CVaR, and the thresholds of probabilities, that a certificate speaks of."""
+    shares = []
+    for kind in ("quantiles", "cvars"):
+        shares += [float(row["q"]) for row in certificate.get(kind, [])]
+    return shares, [float(row["at_least"]) for row in certificate.get("probabilities", [])]
 
 
 def _compare_row(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.float64]) -> list[str]:

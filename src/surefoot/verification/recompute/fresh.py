@@ -15,7 +15,8 @@ that starts at 1. So is the average of such capitals over shares and scores, and
 
 The scores at scaled budget c are the tangent of the worst-case mean  floor + int g_c(S(x)) dx  at the distribution S of
 all N returns: s(x) = int up to x of g_c'(S(y)) dy, with g_c'(p) = exp(c Phi^-1(p) - c^2 / 2). At c = 0 this is the
-return itself; at large c it counts rare failures for much.
+return itself; at large c it counts rare failures for much. Of the lowest returns, of which quantiles, CVaR and
+probabilities speak, another score sees more: the return itself up to a cap.
 """
 
 from __future__ import annotations
@@ -31,23 +32,51 @@ Floats = NDArray[np.float64]
 # Shares of the largest bet that cannot lose all: from nearly everything, for failures that a record does not have, to
 # small ones, for means that differ a little.
 SHARES = 0.9 * 0.5 ** np.arange(14)
+MOST_SCORES = 16  # scaled budgets, and as many caps
 MOST_RADIUS = 6.0  # beyond it one failure outweighs all else, and exponentials overflow
 
 
-def log_capital(recorded: Floats, fresh: Floats, radii: Sequence[float]) -> float:
+def log_capital(
+    recorded: Floats,
+    fresh: Floats,
+    radii: Sequence[float],
+    shares: Sequence[float] = (),
+    thresholds: Sequence[float] = (),
+) -> float:
     """Return the logarithm of the largest capital of bets that the fresh returns are worse than the recorded ones.
 
     Args:
         recorded: Returns of the record.
         fresh: Returns of fresh episodes, in order.
         radii: Scaled budgets whose worst-case means are bet on; 0 is added.
+        shares: Shares of the lowest returns whose mean or end is bet on.
+        thresholds: Returns up to which is bet on what is earned.
     """
-    asked = sorted({0.0, *(min(float(radius), MOST_RADIUS) for radius in radii)})
-    logs = [_log_capitals(*_scores(recorded, fresh, radius)) for radius in asked]
+    pool = np.unique(np.concatenate([recorded, fresh]))
+    asked = np.array(sorted({0.0, *(min(float(radius), MOST_RADIUS) for radius in radii)}))
+    # Just above the lowest share of all returns: where many are equal, the share may end among them.
+    lowest = np.quantile(np.concatenate([recorded, fresh]), shares, method="lower")
+    above = pool[np.minimum(np.searchsorted(pool, lowest, side="right"), pool.size - 1)]
+    caps = np.unique([*above, *thresholds])
+    logs = [_log_capitals(*_scores(recorded, fresh, radius)) for radius in _few(asked)]
+    logs += [_log_capitals(*_capped(recorded, fresh, cap)) for cap in _few(caps)]
     every = np.concatenate(logs)  # (scores and shares, fresh episodes)
     highest = every.max(axis=0)
     average = highest + np.log(np.exp(every - highest).mean(axis=0))
     return float(max(0.0, average.max()))
+
+
+def _few(asked: Floats) -> Floats:
+    """Return some of many numbers, from the first to the last: each costs memory for every fresh episode."""
+    chosen = np.linspace(0, asked.size - 1, min(asked.size, MOST_SCORES)).astype(np.int64)
+    return np.asarray(asked[chosen], dtype=np.float64)
+
+
+def _capped(recorded: Floats, fresh: Floats, cap: float) -> tuple[Floats, Floats]:
+    """Return how far recorded and fresh returns get on the way from the lowest of all to the cap."""
+    least = min(recorded.min(), fresh.min())
+    way = max(cap - least, np.finfo(np.float64).tiny)
+    return np.clip((recorded - least) / way, 0, 1), np.clip((fresh - least) / way, 0, 1)
 
 
 def _scores(recorded: Floats, fresh: Floats, radius: float) -> tuple[Floats, Floats]:

@@ -114,7 +114,11 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal; 1 and 1.0 are, 1 and true are not."""
+    """Whether two JSON values are equal; 1 and 1.0 are, 1 and true are not, wherever they stand."""
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     return type(one == other) is bool and one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
