@@ -51,17 +51,6 @@ def test_a_stored_agent_acts_and_values_as_before(tmp_path):
     assert again.spaces == Spaces(shape=(2,), n_actions=None, n_stack=5, low=(-1.0,), high=(1.0,))
 
 
-@pytest.mark.parametrize("part", ["0.weight", "critic.1.bias"])
-def test_changed_weights_of_actor_or_critic_are_refused(tmp_path, part):
-    zoo.save(actor_with_critic(), tmp_path / "toy", {})
-    with np.load(tmp_path / "toy.npz") as stored:
-        arrays = dict(stored)
-    arrays[part] = arrays[part] * 1.0001
-    np.savez(tmp_path / "toy.npz", **arrays)
-    with pytest.raises(InputError, match="have hash"):
-        zoo.load(str(tmp_path / "toy"))
-
-
 def test_an_agent_without_critic_can_be_stored_too(tmp_path):
     bare = dataclasses.replace(actor_with_critic(), critic=None)
     zoo.save(bare, tmp_path / "toy", {})
@@ -143,13 +132,6 @@ def test_a_trained_agent_is_left_with_card_and_curve(trained):
         play(Plan(task=TASK, policy=loaded, noise=Noise.of(0.2), n_episodes=2)).returns,
         play(Plan(task=TASK, policy=policy, noise=Noise.of(0.2), n_episodes=2)).returns,
     )
-
-
-def test_learning_changes_both_networks_and_the_same_seed_gives_the_same_agent(trained, tmp_path):
-    _, policy, _ = trained
-    again = run_training(train_off_policy, SHORT, 0.2, TINY, tmp_path / "again", seed=3)
-    other = run_training(train_off_policy, SHORT, 0.2, TINY, tmp_path / "other", seed=4)
-    assert again.sha256 == policy.sha256 != other.sha256
 
 
 def test_a_checkpoint_holds_both_optimizers(tmp_path):

@@ -10,8 +10,7 @@ from gymnasium.spaces import Box, Discrete
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from stand_ins import SpacesOnly
-from surefoot.agents import files as zoo
-from surefoot.agents.fit import PixelScale, fit_to, scale_pixels, single_shape
+from surefoot.agents.fit import fit_to, scale_pixels
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy
 from surefoot.errors import InputError
@@ -37,14 +36,6 @@ def test_an_agent_that_stacks_already_is_not_given_stacks_of_its_stacks():
     for shape in ((4,), (4, 2), (4, 4, 4)):
         with pytest.raises(InputError, match=r"made for observations of shape \(4, 4\), the environment gives"):
             fit_to(seen_by((4, 4), n_stack=3), shape)
-
-
-@pytest.mark.parametrize(("stacked", "n_stack", "single"), [((5, 4), 5, (4,)), ((20,), 5, (4,)), ((8, 6), 3, (8, 2))])
-def test_one_observation_of_a_stack(stacked, n_stack, single):
-    assert single_shape(stacked, n_stack) == single
-    assert fit_to(seen_by(stacked), single).spaces.n_stack == n_stack
-    with pytest.raises(InputError, match="are not a stack of 7 frames"):
-        single_shape(stacked, 7)
 
 
 def test_frames_are_laid_out_oldest_first():
@@ -79,13 +70,9 @@ def test_bytes_and_fractions_are_not_the_same_agent():
     as_bytes, doubled, plain = (scale_pixels(known, pictures, most) for most in (255.0, 2.0, 1))
     assert len({as_bytes.sha256, doubled.sha256, plain.sha256}) == 3
     assert plain.sha256 == "known"
-    assert isinstance(as_bytes.network, PixelScale)
-    history = torch.rand(5, 1, 4)
-    assert torch.equal(as_bytes.network(history), known.network(history * 255))
-    assert (as_bytes.pixel_max, plain.pixel_max) == (255.0, 1)
-    for spaces, most in ((pictures, None), (SPACES, 255.0), (pictures, 0.0), (pictures, float("inf"))):
+    for most in (0.0, float("inf")):
         with pytest.raises(InputError, match="pixel"):
-            scale_pixels(known, spaces, most)
+            scale_pixels(known, pictures, most)
 
 
 def test_a_stack_that_an_agent_does_not_have_is_refused():
@@ -126,11 +113,3 @@ def test_of_two_files_of_statistics_none_is_guessed(tmp_path):
         as_policy(tmp_path / "model.zip")
     (home / "best_vecnormalize.pkl").unlink()
     assert as_policy(tmp_path / "model.zip").network.statistics.mean.tolist() == [0, 1, 2, 3]
-
-
-def test_a_pretrained_agent_is_meant_by_its_name_whatever_lies_here(tmp_path, monkeypatch):
-    """A folder of the same name does not take its place: whoever can make one would choose what is certified."""
-    monkeypatch.chdir(tmp_path)
-    saved(tmp_path / "cartpole-1-s0.2" / "model.zip")
-    assert as_policy("cartpole-1-s0.2", SPACES).sha256 == zoo.load_card("cartpole-1-s0.2")["sha256"]
-    assert as_policy("./cartpole-1-s0.2", SPACES).name == "model"  # a path is the folder

@@ -45,10 +45,6 @@ def test_fresh_rows_are_refilled_and_only_they():
     assert pushed[:, :, 0].tolist() == [[1, 1, 2], [20, 20, 20], [100, 100, 200]]
 
 
-def test_one_frame_is_the_present():
-    assert FrameStack(1).advance(torch.ones(1, 1, 1), frame(2)).tolist() == [[[2.0]]]
-
-
 def test_a_memory_that_was_handed_out_does_not_change_later():
     given = torch.arange(6.0).view(2, 3, 1)
     before = given.clone()
@@ -190,13 +186,6 @@ def test_an_invalid_action_is_named(answer):
     policy = from_callable(lambda seen: answer, shape=(1,), n_actions=2)
     with pytest.raises(InputError, match="must choose an action from 0 to 1, got "):
         play(Plan(task=toy_task(fixed(2), pay_steps, ceiling=2.0), policy=policy, noise=Noise.of(0.1), n_episodes=3))
-
-
-def test_a_callable_may_act_continuously():
-    policy = from_callable(lambda seen: seen * 2, shape=(2,), n_actions=None)
-    assert policy.act(torch.ones(3, 1, 2)).tolist() == [[2, 2]] * 3
-    scalar = from_callable(lambda seen: 0.5, shape=(2,), n_actions=None)
-    assert scalar.act(torch.ones(3, 1, 2)).tolist() == [[0.5]] * 3
 
 
 def test_the_hash_changes_with_every_bit():

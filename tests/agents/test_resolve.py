@@ -8,7 +8,7 @@ import torch
 
 from surefoot.agents import files as zoo
 from surefoot.agents.files import default_agent
-from surefoot.agents.networks import MLP, Squashed
+from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy, locate
 from surefoot.errors import InputError
@@ -63,17 +63,6 @@ def test_a_policy_over_stacks_is_fitted_like_a_file():
     history = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(0))
     assert torch.equal(fitted.act(history), policy.act(history[:, None]))
     assert as_policy(policy) is policy
-
-
-def test_a_policy_with_other_bounds_of_actions_does_not_fit():
-    bounds = np.float32([2.0])
-    arm = Policy(Squashed(linear((4,), 1), -bounds, bounds), Spaces(shape=(4,), n_actions=None, low=[-2.0], high=[2.0]))
-    task = Spaces(shape=(4,), n_actions=None, low=(-2.0,), high=(2.0,))
-    assert as_policy(arm, task) is arm
-    with pytest.raises(InputError, match=r"actions range from \[-2.0\] to \[2.0\], the environment's from \[-1.0\]"):
-        as_policy(arm, replace(task, low=(-1.0,), high=(1.0,)))
-    with pytest.raises(InputError, match="actions range from"):
-        as_policy(arm, replace(task, low=(-2.0, -2.0), high=(2.0, 2.0)))
 
 
 def test_a_function_of_continuous_actions_may_return_whole_numbers_where_they_have_bounds():

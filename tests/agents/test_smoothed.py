@@ -9,19 +9,16 @@ import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from surefoot.agents import resolve as resolving
 from surefoot.agents import smoothed as module
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy
-from surefoot.agents.sb3.write import write_zip
-from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth, system_normal
+from surefoot.agents.smoothed import PredictableNoiseWarning, smooth, system_normal
 from surefoot.errors import InputError
 from toys import not_normal
 
@@ -333,22 +330,6 @@ def test_evaluate_policy_of_sb3_plays_it(rows):
     env.close()
 
 
-def test_stacked_file_needs_the_shape_or_the_frames(tmp_path):
-    write_zip(mlp_policy(5), tmp_path / "stack.zip")
-    by_shape = smooth(tmp_path / "stack.zip", 0.1, Spaces(shape=(4,), n_actions=2))
-    by_frames = smooth(as_policy(tmp_path / "stack.zip", n_stack=5), 0.1)
-    for agent in (by_shape, by_frames):
-        assert (agent.policy.spaces.n_stack, agent.policy.spaces.shape) == (5, (4,))
-        assert agent.predict(np.zeros(4))[0].shape == ()
-    assert smooth(as_policy(tmp_path / "stack.zip", n_stack=1), 0.1).policy.spaces.shape == (5, 4)
-    with pytest.raises(InputError, match=r"\(5, 4\) may be a stack of frames; say what one observation is"):
-        smooth(tmp_path / "stack.zip", 0.1)
-    unfitted = as_policy(tmp_path / "stack.zip")
-    with pytest.raises(InputError, match=r"\(5, 4\) may be a stack of frames; say what one observation is"):
-        SmoothedPolicy(unfitted, 0.1)
-    assert smooth(unfitted, 0.1, Spaces(shape=(4,), n_actions=2)).policy.spaces.n_stack == 5
-
-
 def test_two_threads_do_not_share_a_frame_stack():
     agent = smooth(watched(2), 0.1)
     agent.predict(np.zeros(4))
@@ -457,11 +438,6 @@ def test_noise_at_the_ends_of_single_precision_is_there(sigma):
     assert (np.abs(frame) > sigma * 1e-9).all()  # a false alarm with a probability of 4e-9
 
 
-def test_no_noise_is_said():
-    with pytest.warns(PredictableNoiseWarning, match="sigma is 0: no noise is added, and no certificate is about"):
-        smooth(watched(1), 0)
-
-
 def test_the_noise_is_added_before_anything_is_rounded():
     """A perturbation of half a spacing of single precision must not become a whole one."""
     policy = watched(1)
@@ -474,14 +450,6 @@ def test_the_noise_is_added_before_anything_is_rounded():
     exact = observation + np.float64(np.float32(0.5)) * noise
     assert np.array_equal(seen[:, 0], exact.astype(np.float32))
     assert np.mean(seen[:, 0] != observation.astype(np.float32) + np.float32(0.5) * noise) > 0.3
-
-
-def test_names_go_to_the_zoo(monkeypatch):
-    monkeypatch.setattr(resolving, "locate", Path)
-    monkeypatch.setattr(resolving, "load", lambda name: mlp_policy() if name == "some-agent" else None)
-    assert smooth("some-agent", 0.1).policy.name == "small"
-    assert smooth(Path("some-agent"), 0.1).policy.name == "small"
-    assert repr(smooth("some-agent", 0.1)) == "SmoothedPolicy(small, sigma=0.1, n_stack=2)"
 
 
 def test_functions_are_smoothed():

@@ -185,23 +185,6 @@ def test_the_deployed_agent_of_a_folder_has_its_statistics(stored, tmp_path):
     assert not np.array_equal(raw.predict(seen)[0], expected)
 
 
-def test_noise_of_a_deployed_agent_is_that_of_each_feature():
-    """One sigma per feature, in the order of the features."""
-
-    class Keep(torch.nn.Module):
-        def forward(self, history):
-            self.seen = history
-            return history[:, -1, :2]
-
-    network = Keep()
-    sigmas = [0.5, 4.0, 0.25]
-    with pytest.warns(surefoot.PredictableNoiseWarning):
-        agent = smooth(Policy(network, Spaces(shape=(3,), n_actions=2), name="keep"), sigmas, seed=0)
-    agent.predict(np.zeros((4_000, 3)))
-    assert network.seen[:, -1].std(dim=0).numpy() == pytest.approx(sigmas, rel=0.1)  # 9 standard errors
-    assert agent.sigma == 0.25
-
-
 def test_statistics_of_the_model_itself_not_of_another_in_the_folder(tmp_path):
     """Two models in one folder, each with statistics in a folder named like it."""
     homes = {}

@@ -115,17 +115,6 @@ def test_a_wrapper_that_normalizes_only_rewards_changes_nothing(tmp_path):
     assert read_statistics(tmp_path / "statistics.pkl") is None
 
 
-def test_statistics_count_in_the_hash():
-    model, wrapper = made()
-    hashes = {as_policy(model).sha256, as_policy(model, vecnormalize="none").sha256}
-    for name, value in [("epsilon", 1e-3), ("clip_obs", 6.0)]:
-        setattr(wrapper, name, value)
-        hashes.add(as_policy(model).sha256)
-    wrapper.obs_rms.mean[0] += 1
-    hashes.add(as_policy(model).sha256)
-    assert len(hashes) == 5
-
-
 # --- where statistics lie -------------------------------------------------------------------------------------------
 
 

@@ -29,22 +29,13 @@ SIGMA, SAMPLES = 0.2, 6
 STEPPED = PaperAttack.take_step
 
 
-def reference(q, contexts, o, budget, lambda_q, samples, eta=0.01, nu=2.0):
+def reference(clean, dirty, o, budget, lambda_q, samples_of_target, eta=0.01, nu=2.0):
     """Algorithm 1 for one row, in the paper's order.
 
-    ``q(stacks)``         values of all actions, one row per stack
-    ``contexts``          C and C', each (frames, *shape), the oldest frame first, or None when the episode begins
-    ``samples``           noise on the clean stack, (m, frames, *shape), and for each target noise on o', (m, *shape)
+    ``clean``              Q(C; o, .), values of all actions, the mean over noise on both C and o
+    ``dirty(seen)``        Q(C'; seen, .) of noisy observations, one row each
+    ``samples_of_target``  for each target noise on o', (m, *shape)
     """
-    clean_context, dirty_context = contexts
-    clean_samples, samples_of_target = samples
-    frames = clean_samples.shape[1]
-
-    def push(context, newest):
-        return newest[None].repeat(frames, 1) if context is None else torch.cat((context[1:], newest[None]))
-
-    # Q(C; o, .): the mean over noise on both C and o.
-    clean = q(torch.stack([push(clean_context, o) + noise for noise in clean_samples])).mean(dim=0)
     q_clean = clean.max()
     targets = [a for a in range(len(clean)) if clean[a] <= q_clean - lambda_q]
     q_worst, o_worst = q_clean, o
@@ -52,9 +43,8 @@ def reference(q, contexts, o, budget, lambda_q, samples, eta=0.01, nu=2.0):
         moved = o.clone()
         for _ in range(math.floor(nu * budget / eta + 1e-9)):
             here = moved.clone().requires_grad_()
-            # Q(C'; o', .): the mean over noise on o' alone; the first observation of an episode fills the stack.
-            noisy = [push(dirty_context, here + noise) for noise in samples_of_target(a)]
-            values = q(torch.stack(noisy)).mean(dim=0)
+            # Q(C'; o', .): the mean over noise on o' alone.
+            values = dirty(here + samples_of_target(a)).mean(dim=0)
             if values.argmax() == a:
                 if clean[a] < q_worst:
                     o_worst, q_worst = moved, clean[a]
@@ -103,9 +93,18 @@ class Both:
             known = len(drawn) > 1 and place < len(drawn[1])  # unless the batched attack has other targets
             return SIGMA * drawn[1][place][:, 0] if known else silent[:, 0]
 
-        contexts = (None, None) if step == 0 else (view.clean[row], view.memory[row])
-        left, lambda_q = float(view.budget_left[row]), self.attack.lambda_q
-        return reference(view.policy.network, contexts, view.observation[row], left, lambda_q, (on_clean, of_target))
+        def push(context, newest):
+            # The first observation of an episode fills the stack.
+            return newest[None].repeat(frames, 1) if step == 0 else torch.cat((context[row][1:], newest[None]))
+
+        q, o = view.policy.network, view.observation[row]
+        with torch.no_grad():
+            clean = q(push(view.clean, o) + on_clean).mean(dim=0)
+
+        def dirty(seen):
+            return q(torch.stack([push(view.memory, one) for one in seen]))
+
+        return reference(clean, dirty, o, float(view.budget_left[row]), self.attack.lambda_q, of_target)
 
     def describe(self):
         return {"name": "both"}

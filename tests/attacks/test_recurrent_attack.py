@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from attacks.test_dqn_attack import reference
 from surefoot.attacks import victim
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.composed import Composed, ValueGapTiming
@@ -36,41 +37,20 @@ class Mind:
         self.last = torch.zeros(1, 2)
 
     def after(self, seen):
-        x = self.policy.memory.encoder(torch.cat((seen[None], self.last), dim=1))
-        return self.policy.memory.cell(x, self.state)
+        state = [part.expand(len(seen), -1) for part in (self.state if self.lstm else [self.state])]
+        x = self.policy.memory.encoder(torch.cat((seen, self.last.expand(len(seen), -1)), dim=1))
+        return self.policy.memory.cell(x, tuple(state) if self.lstm else state[0])
 
     def values(self, seen):
         state = self.after(seen)
-        return self.policy.network(torch.cat(state, dim=1) if self.lstm else state)[0]
+        return self.policy.network(torch.cat(state, dim=1) if self.lstm else state)
 
     def advance(self, seen, action):
         with torch.no_grad():
-            self.state, self.last = self.after(seen), torch.eye(2)[[action]]
+            self.state, self.last = self.after(seen[None]), torch.eye(2)[[action]]
 
     def flat(self):
         return (torch.cat(self.state, dim=1) if self.lstm else self.state)[0]
-
-
-def reference(clean, dirty, o, budget, lambda_q, clean_samples, samples_of_target):
-    """Algorithm 1 for one row, in the paper's order; every value is the mean over noise samples."""
-    with torch.no_grad():
-        known = torch.stack([clean.values(o + noise) for noise in clean_samples]).mean(dim=0)
-    q_worst, o_worst = known.max(), o
-    targets = [a for a in range(len(known)) if known[a] <= known.max() - lambda_q]
-    for a in targets:
-        moved = o.clone()
-        for _ in range(int(2 * budget / ETA + 1e-9)):
-            here = moved.clone().requires_grad_()
-            values = torch.stack([dirty.values(here + noise) for noise in samples_of_target(a)]).mean(dim=0)
-            if values.argmax() == a:
-                if known[a] < q_worst:
-                    o_worst, q_worst = moved, known[a]
-                break
-            (d,) = torch.autograd.grad(torch.log_softmax(values, 0)[a], here)
-            moved = moved + ETA * d / d.norm()
-            if (moved - o).norm() > budget:
-                moved = o + budget / (moved - o).norm() * (moved - o)
-    return (o_worst - o).detach(), targets
 
 
 class Both:
@@ -117,7 +97,9 @@ class Both:
         clean, dirty = self.minds[int(view.episode[row])]
         on_clean = self.sigma * drawn[0][able][:, 0] if drawn else silent
         left, o = float(view.budget_left[row]), view.observation[row]
-        return reference(clean, dirty, o, left, self.attack.lambda_q, on_clean, of_target)
+        with torch.no_grad():
+            known = clean.values(o + on_clean).mean(dim=0)
+        return reference(known, dirty.values, o, left, self.attack.lambda_q, of_target)
 
     def describe(self):
         return {"name": "both"}

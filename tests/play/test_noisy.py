@@ -58,11 +58,8 @@ def test_space_is_unbounded_and_holds_the_observations():
     env = NoisyObservation(floats(value=1.0), sigma=5.0)
     assert env.observation_space == Box(-np.inf, np.inf, (4,), np.float32)
     assert env.observation_space.contains(env.reset(seed=0)[0])
-
-
-def test_float64_observations_come_out_as_float32():
-    env = NoisyObservation(Still(Box(-1, 1, (3,), np.float64), 0.5), sigma=0.1)
-    assert env.reset(seed=0)[0].dtype == np.float32
+    doubles = NoisyObservation(Still(Box(-1, 1, (3,), np.float64), 0.5), sigma=0.1)
+    assert doubles.reset(seed=0)[0].dtype == np.float32
 
 
 def test_reset_with_a_seed_repeats_the_noise():

@@ -29,7 +29,6 @@ from surefoot.train.deployed import policy_from_weights
 from surefoot.train.folder import TrainingCurve
 from surefoot.train.ppo import Batch, Players, PpoLearner, Running, train_ppo
 from surefoot.train.presets import PPO
-from surefoot.train.selection import best_sigma
 from surefoot.train.settings import PpoSettings
 from trainings import run_training
 
@@ -543,20 +542,6 @@ def test_values_of_another_rule_are_not_compared():
 
 
 # --- which sigma ----------------------------------------------------------------------------------------------------
-
-
-def test_sigma_is_that_of_the_pretrained_agent_that_certifies_the_most(monkeypatch):
-    monkeypatch.setattr(selection, "N_PILOT", 400)
-    found = {
-        (budget, recurrent): best_sigma(CARTPOLE, budget, recurrent=recurrent, seed=0, device="cpu")
-        for budget, recurrent in ((0.6, False), (1.0, True))
-    }
-    for (_, recurrent), one in found.items():
-        card = zoo.load_card(one.agent)
-        assert (card["task"], card["sigma"], "gru" in one.agent) == ("cartpole-5", one.sigma, recurrent)
-    assert (found[0.6, False].sigma, found[1.0, True].sigma) == (0.3, 0.4)
-    with pytest.raises(InputError, match=r"no pretrained agents of CartPole-v1 .*; give sigma=, such as 0\.3, half"):
-        best_sigma(make_task("CartPole-v1", floor=0), 0.6, recurrent=False, seed=0, device="cpu")
 
 
 def test_the_command_selects_sigma(tmp_path, capsys, monkeypatch):

@@ -171,32 +171,9 @@ def test_it_stops_at_the_first_perfect_validation(tmp_path, monkeypatch, means, 
 
 
 def test_each_validation_plays_episodes_of_its_own(validated):
-    """No round shares episodes with another, nor with any certificate of the same seed."""
-    _, policy, asked = validated
-    streams = [stream for _, stream in asked]
-    assert streams == [(Purpose.VALIDATION, k) for k in range(1, 7)]
-    noisy = dataclasses.replace(TASK, blocks=dataclasses.replace(TASK.blocks, n_envs=10))
-    starts = set()
-    for stream in [(), *streams]:
-        starts |= {
-            tuple(row)
-            for row in first_states(
-                Plan(task=noisy, policy=policy, noise=Noise.of(0.2), n_episodes=10, seed=3, purpose=stream)
-            )
-        }
-    assert len(starts) == 70
-
-
-def first_states(plan):
-    seen = []
-
-    class Watch(torch.nn.Module):
-        def forward(self, history):
-            seen.append(history.clone())
-            return torch.zeros(len(history), 2)
-
-    play(dataclasses.replace(plan, policy=dataclasses.replace(plan.policy, network=Watch())))
-    return seen[0][:, -1].tolist()
+    """Streams of two purposes, or of two rounds, share no random number (tests/play/test_streams.py)."""
+    _, _, asked = validated
+    assert [stream for _, stream in asked] == [(Purpose.VALIDATION, k) for k in range(1, 7)]
 
 
 def test_validation_is_played_through_the_channel_that_certifies(trained):
