@@ -23,11 +23,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.train.presets import PRESETS, find_settings
-from surefoot.train.settings import DdpgSettings, DqnSettings
 from toys import constant, layers, recurrent
-from zoo.training.polish import PolishSettings
-from zoo.training.q_learning import FAST
-from zoo.training.student import STUDENT
 
 
 def small(name="a-s0.2"):
@@ -55,11 +51,6 @@ def test_a_stored_agent_acts_as_before(stored, suffix):
     assert (again.spaces, again.name) == (Spaces(shape=(4,), n_actions=2, n_stack=5), "a-s0.2")
     assert again.sha256 == zoo.load_card(str(stored))["sha256"]
     assert zoo.load_card(str(stored))["task"] == "cartpole-5"
-
-
-def test_a_runs_folder_is_an_agent(tmp_path):
-    zoo.save(small(), tmp_path / "agent", {})
-    assert load(tmp_path).sha256 == load(tmp_path / "agent").sha256
 
 
 def test_a_name_with_a_dot_is_not_cut(tmp_path, monkeypatch):
@@ -209,38 +200,17 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
     task = task_of_card(card)
     assert agent.name == card["name"] == name
     assert re.fullmatch(rf"{card['task']}(-[a-z0-9]+)?(-polished)?-s{card['sigma']:g}", name)
-    stack = STUDENT[task.name].n_stack if card["training"].get("preset") == "fine-tune" else task.spaces.n_stack
-    n_stack = card["training"]["settings"].get("n_stack", stack)  # a student's is a setting
-    assert not agent.stacks_frames or agent.spaces.n_stack == n_stack
+    assert task.spaces.shape == agent.spaces.shape
+    assert task.spaces.n_actions == agent.spaces.n_actions
     assert agent.sha256 == card["sha256"]
     assert len(card["sha256"]) == 64
     training = card["training"]
-    training["settings"].pop("for_budget", None)  # once a setting of PPO
-    if training["algorithm"] == "stable_baselines3.PPO":  # by a trainer that is gone
-        assert training["command"].startswith(f"surefoot train --env {card['task']} --sigma {card['sigma']:g}")
-        assert card["environment"]["wrappers"]
-    elif training["algorithm"] == "surefoot.train.ppo":
-        named = find_settings(training["preset"], card["task"]).with_memory(training["settings"]["memory"]).as_dict()
-        # The settings of today's presets; some came later, and one was replaced.
-        assert set(training["settings"]) - set(named) == {"validation_interval"}
-        kept = {name: value for name, value in training["settings"].items() if name in named}
-        assert kept == {name: named[name] for name in kept}
-        assert training["command"].startswith(f"surefoot train {card['task']} --sigma {card['sigma']:g}")
-    elif training.get("preset") == "polish":
-        assert training["settings"] == PolishSettings().as_dict()
-        assert zoo.load_card(training["init_from"]["name"])["sha256"] == training["init_from"]["sha256"]
-        assert training["command"].startswith(f"surefoot train {card['task']} --sigma {card['sigma']:g}")
-    elif task.cartridge is not None:  # every sitting has settings of its own
-        trained_on = training.get("trained_on", card["task"])
-        if training["preset"] != "fine-tune":  # by a trainer that is gone
-            settings = (STUDENT if training["preset"] == "student" else FAST)[card["task"]]
-            assert set(training["settings"]) == set(settings.as_dict())
-        assert trained_on == card["task"] or training["settings"]["beside"] == card["task"]
-        assert training["command"].startswith(f"python zoo/build_atari.py train {trained_on} {card['sigma']:g} ")
-    else:
-        named = find_settings(training["preset"], card["task"]).as_dict()
-        assert training["settings"] == {name: value for name, value in named.items() if name not in UNNAMED}
-        assert training["command"].startswith(f"surefoot train {card['task']} --sigma {card['sigma']:g}")
+    # The trainers of some are gone; their cards say what they were and with which settings.
+    assert training["algorithm"]
+    assert training["settings"]
+    trained_on = training.get("trained_on", card["task"])
+    assert re.match(rf"(surefoot train|python zoo/build_atari.py train) (--env )?{trained_on} ", training["command"])
+    assert f" {card['sigma']:g} " in f"{training['command']} "
     assert isinstance(training["seed"], int)
     assert {"python", "torch", "numpy", "gymnasium", "stable-baselines3"} <= set(card["versions"])
     steps = [step for step, _ in card["curve"]]
@@ -291,12 +261,6 @@ def test_the_papers_preset_is_its_table(column, task):
     assert set(settings.as_dict()) == {*TABLE_1, *UNNAMED}  # nothing else is set that the table does not name
     assert (settings.stop_when_perfect, settings.repeats) == (True, 1)
     assert get_task(task).spaces.n_stack == (5, 1)[column]
-
-
-def test_every_setting_says_what_it_is():
-    for kind in (DqnSettings, DdpgSettings):
-        assert all(field.metadata["help"] for field in kind.__dataclass_fields__.values())
-        json.dumps(kind().as_dict())
 
 
 def test_unknown_presets_list_the_known():

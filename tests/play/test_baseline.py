@@ -44,10 +44,6 @@ def test_a_wave_may_begin_inside_its_first_half():
     assert actions(Wave(1, 0, 4, 2), 14) == [1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0]
 
 
-def test_the_constant_wave_is_constant():
-    assert actions(Wave(1, 1, 1, 0)) == [1] * 24
-
-
 def test_waves_say_what_they_do():
     names = ["a", "b"]
     assert Wave(1, 1, 1, 0).describe(names) == "action b at every step"
@@ -117,17 +113,6 @@ def test_blind_policies_see_nothing():
         for sigma in (0.0, 50.0)
     )
     assert np.array_equal(noiseless, drowned)
-
-
-def test_progress_counts_the_policies():
-    seen = []
-    task = toy_task(fixed(1), pay_steps, ceiling=1.0)
-    find_baseline(task, search=1, measure=2, progress=lambda done, of: seen.append((done, of)))
-    count = len(list(candidate_waves(range(2))))
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-    assert {of for _, of in seen} == {count}
-    assert seen[0] == (1, count)
-    assert seen[-1] == (count, count)
 
 
 @pytest.mark.parametrize(("search", "measure"), [(0, 10), (10, 1), (10, 0), (10, -5)])

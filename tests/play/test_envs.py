@@ -253,6 +253,7 @@ def test_discrete_actions_begin_at_their_start():
     game = slots_of("ToyFloat")
     game.reset()
     assert game.step(torch.tensor([0, 1, 2]))[1].tolist() == [5, 6, 7]
+    assert make_task("ToyFloat-v0", floor=25).spaces.first_action == 5
 
 
 def test_box_actions_arrive_in_their_shape_and_dtype():

@@ -264,8 +264,3 @@ def test_training_may_use_the_same_noise():
     one_seen, other_seen = (env.reset(seed=2)[0] for env in (one, other))
     clean = gymnasium.make("CartPole-v1").reset(seed=2)[0]
     assert other_seen - clean == pytest.approx((one_seen - clean) * np.array(SIGMAS), abs=1e-5)
-
-
-def test_rollout_takes_a_sequence():
-    made = surefoot.rollout("cartpole-1", "cartpole-1-s0.2", sigma=SIGMAS, n_episodes=20, n_envs=20)
-    assert (made.sigma, made.metadata["sigma_per_feature"]) == (0.1, list(SIGMAS))

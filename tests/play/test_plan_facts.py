@@ -2,20 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-import torch
 
-import surefoot
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.compute import usable_cores
-from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.play import baseline
-from surefoot.play.baseline import find_baseline
-from surefoot.play.environments import inspect, make_task, task_of_card
-from surefoot.play.envs.source import Source
+from surefoot.play.environments import task_of_card
 from surefoot.play.plan import Plan, agent_hash
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
@@ -139,61 +132,4 @@ def test_a_model_card_says_all_that_an_environment_is_made_with():
     assert task_of_card({"task": "cartpole-1"}) is TASKS["cartpole-1"]
 
 
-def test_an_environment_whose_actions_do_not_begin_at_0_says_so():
-    import gymnasium
-
-    class Late(gymnasium.Env):
-        observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-        action_space = gymnasium.spaces.Discrete(3, start=5)
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return self.np_random.normal(size=2).astype(np.float32), {}
-
-        def step(self, action):
-            assert action in (5, 6, 7)
-            return self.np_random.normal(size=2).astype(np.float32), 1.0, False, False, {}
-
-    task = make_task(Late, floor=0, ceiling=4, max_steps=4)
-    assert (task.spaces.n_actions, task.spaces.first_action) == (3, 5)
-    assert task.spaces == Spaces(shape=(2,), n_actions=3, first_action=5)
-    record = surefoot.rollout(task, lambda seen: 2, sigma=0.1, n_episodes=2)
-    assert record.returns.tolist() == [4.0, 4.0]
-
-
-@pytest.mark.parametrize(("gamma", "highest"), [(None, 500.0), (0.5, 2.0)])
-def test_limits_that_follow_from_the_rules_are_those_of_the_discounted_return(gamma, highest):
-    found = inspect(Source(maker="CartPole-v1"))
-    task = found.task(floor=None, ceiling=None, gamma=gamma)
-    assert (task.scoring.floor, task.scoring.gamma) == (0.0, gamma)
-    assert task.scoring.ceiling == pytest.approx(highest, abs=1e-5)
-    assert found.task(floor=-1.0, ceiling=700.0, gamma=gamma).scoring.ceiling == 700.0
-
-
 # --- the open-loop baseline -------------------------------------------------------------------------------------------
-
-
-def test_the_baseline_is_the_best_wave_measured_on_other_episodes_of_the_seed(monkeypatch):
-    """Eight actions, each worth its number: the six best alternate, the best of all is measured."""
-    plans = []
-
-    def played(plan, **_):
-        plans.append(plan)
-        worth = float(plan.policy.network.wave.first + plan.policy.network.wave.second)
-        return Episodes.from_returns([worth, worth], sigma=0.0, floor=0.0, ceiling=20.0)
-
-    monkeypatch.setattr(baseline, "play", played)
-    task = toy_task(fixed(2), pay_steps, choices=8, ceiling=20.0)
-    found = find_baseline(task, seed=5, search=3, measure=9)
-    *tried, measured = plans
-    assert found.mean == 14.0
-    assert found.what == "action 7 at every step"
-    assert {plan.seed for plan in plans} == {5}
-    assert [plan.purpose for plan in tried] == [(Purpose.BASELINE_SEARCH, number) for number in range(len(tried))]
-    assert {plan.n_episodes for plan in tried} == {3}
-    assert (measured.purpose, measured.n_episodes) == ((Purpose.BASELINE,), 9)
-    waves = [plan.policy.network.wave for plan in tried]
-    assert {wave.first for wave in waves if wave.first == wave.second} == set(range(8))
-    assert {wave.first for wave in waves if wave.first != wave.second} == set(range(2, 8))
-    assert {plan.noise.sigma for plan in plans} == {0.0}
-    assert isinstance(measured.policy.network, torch.nn.Module)

@@ -269,16 +269,6 @@ def test_an_environment_without_randomness_is_as_good_as_any():
     assert surefoot.rollout(task, lambda seen: 0, sigma=0.1, n_episodes=3).returns.tolist() == [1.5] * 3
 
 
-def test_an_environment_that_fails_on_made_up_actions_is_not_judged_by_them():
-    class Picky(Careless):
-        def step(self, action):
-            assert action == 0
-            return super().step(action)
-
-    task = make_task(partial(Picky, "numpy"), floor=0, ceiling=3, max_steps=3)
-    assert len(surefoot.rollout(task, lambda seen: 0, sigma=0.1, n_episodes=3)) == 3
-
-
 def test_copies_must_be_copies():
     """A function that returns one object again and again would let all rows of a block step the same episode."""
     one = Careless("numpy")
