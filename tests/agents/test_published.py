@@ -145,8 +145,7 @@ def test_statistics_that_are_missing_are_missed(tmp_path, saved):
         (
             "env_wrapper\n    - - utils.wrappers.FrameSkip:\n          skip: 2\n"
             "      - gym.wrappers.gray_scale_observation.GrayScaleObservation:\n          keep_dim: true\n",
-            "wrappers='rl_zoo3.wrappers:FrameSkip={\"skip\": 2}' "
-            "wrappers='gymnasium.wrappers:GrayscaleObservation={\"keep_dim\": true}', innermost first",
+            "behind the wrapper utils.wrappers.FrameSkip with {'skip': 2}",
         ),
         ("vec_env_wrapper\n    - - my_code.VecEmbed\n", "behind the wrapper my_code.VecEmbed, which"),
     ],
@@ -156,7 +155,7 @@ def test_wrappers_without_a_counterpart_are_named(tmp_path, saved, config, match
     for agent in (folder, folder / "best_model.zip"):
         refusal = read_published(agent).refusal
         assert match in refusal
-        assert "which is not applied by itself; give it and all others with wrappers=" in refusal
+        assert "which is not applied by itself; give it and all others with wrappers=, innermost first" in refusal
 
 
 def test_games_are_whole(tmp_path, saved):

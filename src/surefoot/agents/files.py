@@ -108,24 +108,23 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
     """Build a policy from a model card and its arrays."""
     if card.get("schema") != CARD_SCHEMA:
         raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {CARD_SCHEMA}")
-    try:
-        layout = card["layout"]
-        name = str(card["name"])
-        expected = card["sha256"]
-        network_arrays = {key: array for key, array in arrays.items() if not key.startswith(STATISTICS_PREFIX)}
-        build = BUILDERS[layout["kind"]](layout, network_arrays)
-        statistics = _stored_statistics(layout, arrays)
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{origin} is not a model card that fits its weights: missing or wrong {error}") from error
-    found = weights_hash(dict(arrays), layout)
+    layout = card.get("layout")
+    expected = card.get("sha256")
+    known_kind = isinstance(layout, Mapping) and str(layout.get("kind")) in READERS
+    if not isinstance(layout, Mapping) or not known_kind or not {"name", "sha256"} <= card.keys():
+        raise InputError(f"{origin} is not a model card that fits its weights: missing or wrong name, layout or sha256")
+    found = weights_hash(dict(arrays), dict(layout))
     if found != expected:
         raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
+    network_arrays = {key: array for key, array in arrays.items() if not key.startswith(STATISTICS_PREFIX)}
     try:
-        policy = build(name, found)
-        if statistics is not None:
-            policy = replace(normalized(policy, statistics), sha256=found)
+        policy = replace(READERS[layout["kind"]](layout, network_arrays), name=str(card["name"]), sha256=found)
+        if "normalization" in layout:
+            policy = replace(normalized(policy, _stored_statistics(layout["normalization"], arrays)), sha256=found)
     except InputError as error:
         raise InputError(f"the layers of {origin} do not fit together: {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{origin} is not a model card that fits its weights: missing or wrong {error}") from error
     # Stored again it must be the same file: what a card says besides would make two agents of one hash.
     with untrusted(origin, "model card"):
         stored_layout, stored_arrays = parts_of(policy)
@@ -138,10 +137,7 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
     return policy
 
 
-def _stored_statistics(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Statistics | None:
-    if "normalization" not in layout:
-        return None
-    settings = layout["normalization"]
+def _stored_statistics(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Statistics:
     return Statistics(
         mean=np.asarray(arrays[f"{STATISTICS_PREFIX}mean"], dtype=np.float64),
         var=np.asarray(arrays[f"{STATISTICS_PREFIX}var"], dtype=np.float64),
@@ -158,60 +154,52 @@ def _stored_spaces(layout: Mapping[str, Any]) -> Spaces:
     return Spaces(shape=shape, n_actions=None, low=tuple(layout["low"]), high=tuple(layout["high"]))
 
 
-# Makes the policy of a name and a hash, after the hash was compared.
-Build = Callable[[str, str], Policy]
-
-
-def _read_connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
+def _read_connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Policy:
     layers = stored_layers(arrays, "", int(layout["layers"]))
     critic = stored_layers(arrays, "critic.", int(layout.get("critic", 0)))
     spaces = replace(_stored_spaces(layout), n_stack=int(layout["n_stack"]))
     activation = layout["activation"]
     bound = None if layout.get("bound") is None else float(layout["bound"])
-
-    def build(name: str, sha256: str) -> Policy:
-        outputs = spaces.n_outputs
-        action_size = outputs if layout.get("last_action") else 0
-        inputs = spaces.n_stack * (int(np.prod(spaces.shape)) + action_size)
-        has_critic = bool(critic[0])
-        if not fit_together(layers, inputs, outputs) or (has_critic and not fit_together(critic, inputs + outputs, 1)):
-            raise InputError(f"{[weight.shape for weight in (*layers[0], *critic[0])]}")
-        network: nn.Module = MLP(*layers, activation, bound=bound)
-        memory = FrameStack(spaces.n_stack, action_size=action_size)
-        if spaces.n_actions is not None:
-            return Policy(network, spaces, memory, name, sha256)
-        low = np.asarray(spaces.low, dtype=np.float32)
-        high = np.asarray(spaces.high, dtype=np.float32)
-        if layout.get("squashed", True):
-            network = Squashed(network, low, high)
-        policy = Policy(network, spaces, memory, name, sha256)
-        if has_critic:
-            policy = replace(policy, critic=Critic(MLP(*critic, activation), low, high))
-        return policy
-
-    return build
+    outputs = spaces.n_outputs
+    action_size = outputs if layout.get("last_action") else 0
+    inputs = spaces.n_stack * (int(np.prod(spaces.shape)) + action_size)
+    has_critic = bool(critic[0])
+    if not fit_together(layers, inputs, outputs) or (has_critic and not fit_together(critic, inputs + outputs, 1)):
+        raise InputError(f"{[weight.shape for weight in (*layers[0], *critic[0])]}")
+    network: nn.Module = MLP(*layers, activation, bound=bound)
+    memory = FrameStack(spaces.n_stack, action_size=action_size)
+    if spaces.n_actions is not None:
+        return Policy(network, spaces, memory)
+    low = np.asarray(spaces.low, dtype=np.float32)
+    high = np.asarray(spaces.high, dtype=np.float32)
+    if layout.get("squashed", True):
+        network = Squashed(network, low, high)
+    policy = Policy(network, spaces, memory)
+    if has_critic:
+        policy = replace(policy, critic=Critic(MLP(*critic, activation), low, high))
+    return policy
 
 
-def _read_convolutional(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
-    n_stack = int(layout["n_stack"])
-    shape = tuple(layout["shape"])
-    n_actions = int(layout["n_actions"])
+def _read_convolutional(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Policy:
     sizes = Sizes(tuple(map(int, layout["strides"])), int(layout["layers"]))
-    return lambda name, _: cnn_policy(arrays, sizes, n_stack, shape, n_actions, name)
+    return cnn_policy(arrays, sizes, int(layout["n_stack"]), tuple(layout["shape"]), int(layout["n_actions"]))
 
 
-def _read_recurrent(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
-    spaces = _stored_spaces(layout)
+def _read_recurrent(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Policy:
     form = Form(
         kind=str(layout["kind"]),
         activation=str(layout["activation"]),
         last_action=bool(layout["last_action"]),
         squashed=bool(layout.get("squashed", False)),
     )
-    return lambda name, _: recurrent_policy(arrays, spaces, form, name)
+    return recurrent_policy(arrays, _stored_spaces(layout), form)
 
 
-BUILDERS = {"mlp": _read_connected, "cnn": _read_convolutional} | dict.fromkeys(CELL_CLASSES, _read_recurrent)
+READERS: dict[str, Callable[[Mapping[str, Any], Mapping[str, NDArray[Any]]], Policy]] = {
+    "mlp": _read_connected,
+    "cnn": _read_convolutional,
+    **dict.fromkeys(CELL_CLASSES, _read_recurrent),
+}
 
 
 def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

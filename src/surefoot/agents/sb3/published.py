@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shlex
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,13 +33,6 @@ ATARI_MODULE = "stable_baselines3.common.atari_wrappers"
 WHOLE_GAME = {"terminal_on_life_loss": False, "clip_reward": False}
 # Wrappers of a vector of environments that the agent's own shape already shows, or that change nothing it sees.
 HARMLESS_WRAPPERS = ("Monitor", "VecMonitor", "VecFrameStack", "VecTransposeImage")
-# Where wrappers of older versions are today, for the message that names them.
-MOVED = {
-    r"^gym(nasium)?\.wrappers\.(\w+\.)?": "gymnasium.wrappers:",
-    r"^(utils|rl_zoo)\.wrappers\.": "rl_zoo3.wrappers:",
-    r"^gym_minigrid\.": "minigrid.",
-    r"GrayScaleObservation$": "GrayscaleObservation",
-}
 # What earlier versions did without being asked, and today's does when it is.
 OLD_DEFAULTS = {("Ant-v2", "Ant-v4"): {"use_contact_forces": True}, ("Ant-v3", "Ant-v4"): {"use_contact_forces": True}}
 HUB_NAME = re.compile(r"^(?:[a-z0-9]+-)?(?P<env>.+-v\d+)(?:_\d+)?$")
@@ -230,22 +222,11 @@ def _facts_of_wrappers(model: Path, wrappers: list[Wrapper], of_vectors: list[Wr
         shown, options = others[0]
         if options:
             shown = f"{shown} with {options}"
-        needed = [one for one in wrappers if one in others] or [("module.Class", {})]
-        arguments = " ".join(_as_argument(*one) for one in needed)
         found["refusal"] = (
             f"{model} was trained behind the wrapper {shown}, which is not applied by itself; give it and all others "
-            f"with {arguments}, innermost first"
+            "with wrappers=, innermost first"
         )
     return found
-
-
-def _as_argument(name: str, options: Mapping[str, Any]) -> str:
-    """Return how ``make_task`` would be given a wrapper of the settings, where it is today."""
-    for old, new in MOVED.items():
-        name = re.sub(old, new, name)
-    module, _, kind = name.replace(":", ".").rpartition(".")
-    made = f"={json.dumps(options)}" if options else ""
-    return f"wrappers={shlex.quote(f'{module}:{kind}{made}')}"
 
 
 def _environment_in_name(model: Path) -> str | None:
