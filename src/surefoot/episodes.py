@@ -364,13 +364,7 @@ def mean_by_seed(returns: NDArray[np.float64], setup: Mapping[str, Any]) -> tupl
 def check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any]) -> None:
     """Reject arrays of a file that are not declared, or have another type, shape or range than the setup says.
 
-    Args:
-        path: The file, for the messages.
-        arrays: The arrays by their names in files; ``returns`` is one of them.
-        setup: What the file says of the run, as JSON data.
-
-    Raises:
-        InputError: If an array is not what it must be.
+    ``arrays`` have their names in files, and ``returns`` is one of them; ``setup`` is what the file says of the run.
     """
     if strange := sorted(set(arrays) - set(ARRAYS)):
         raise InputError(f"{path} has unknown arrays: {', '.join(strange)}")

@@ -35,15 +35,7 @@ MOST_LISTED = 2**22  # bytes of the list of members of a zip file: what is read 
 
 
 def write_whole(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Let ``fill`` write a temporary file next to ``path``, then put it in place in one step.
-
-    Args:
-        path: The file; its directory is made if it is absent.
-        fill: Is called with the open file.
-
-    Raises:
-        InputError: If the file cannot be written; nothing is left half-written then.
-    """
+    """Let ``fill`` write a temporary file next to ``path``, then put it in place in one step, whole or not at all."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent)
@@ -101,9 +93,7 @@ def write_npz(
 def untrusted(path: object, what: str) -> Iterator[None]:
     """Turn whatever goes wrong while a file of somebody else is read or interpreted into one InputError.
 
-    Args:
-        path: The file, for the message.
-        what: What it should be, as in "JSON file".
+    ``what`` is what it should be, as in "JSON file".
     """
     try:
         yield
@@ -136,13 +126,7 @@ def _open_if_regular(path: str, flags: int) -> int:
 
 
 def read_bytes(path: Path, what: str, most: int) -> bytes:
-    """Read a file of somebody else whole, if it has at most so many bytes.
-
-    Args:
-        path: The file.
-        what: What it should be, as in "JSON file".
-        most: Number of bytes that it may have.
-    """
+    """Read a file of somebody else whole, if it has at most so many bytes; ``what`` it should be, as in "JSON file"."""
     with open_regular(path) as file:
         check_size(path, what, os.fstat(file.fileno()).st_size, most)
         # One more than allowed: some files (/proc) do not say how long they are.
@@ -238,9 +222,7 @@ def is_count(value: Any) -> TypeGuard[int]:
 def read_arrays(path: Path, *, most: int = MOST_ARRAYS) -> dict[str, NDArray[Any]]:
     """Read named arrays of plain numbers from an ``.npz``, never unpickling.
 
-    Args:
-        path: The file.
-        most: How many bytes all arrays may have; what they would take is known before any is read.
+    What they would take is known before any is read, and must not be more than ``most`` bytes.
     """
     with untrusted(path, ".npz file"), open_zip(path) as archive:
         members = archive.infolist()
@@ -281,13 +263,7 @@ def parsed_array(content: bytes) -> NDArray[Any]:
 def read_npz(
     path: Path, what: str, *needs: str, most: int = MOST_ARRAYS
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read the header and the arrays that ``write_npz`` wrote.
-
-    Args:
-        path: The file.
-        what: What the file should be, for the error message.
-        needs: Names of arrays that must be there.
-        most: How many bytes all arrays may have.
+    """Read the header and the arrays that ``write_npz`` wrote; ``needs`` names arrays that must be there.
 
     Raises:
         InputError: If the file is absent or damaged, or its header (with a schema number) or an array is missing.

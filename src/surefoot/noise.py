@@ -115,9 +115,6 @@ class Noise:
         Args:
             largest: Its largest absolute value; where features differ, each in units of its own sigma.
             what: What it is, for the message.
-
-        Raises:
-            InputError: If neighboring floats there differ by more than a thousandth of sigma.
         """
         # Where features differ, the caller has divided each by its own sigma.
         sigma = self.sigma if self.features is None else 1.0

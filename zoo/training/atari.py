@@ -298,13 +298,10 @@ class AveragedLearner(ABC):
 
 
 def record_graph(work: Callable[[], None], generator: torch.Generator | None = None) -> torch.cuda.CUDAGraph:
-    """Return the work as a graph to replay, on the same tensors.
+    """Return the work as a graph to replay, on the same tensors; it may not wait for the GPU.
 
-    It is done three times before, so that libraries have set themselves up.
-
-    Args:
-        work: What to record; it may not wait for the GPU.
-        generator: Where it draws its random numbers from, if not from torch's own: every replay draws others.
+    It is done three times before, so that libraries have set themselves up. Every replay draws other random numbers from
+    ``generator``.
     """
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
@@ -404,13 +401,7 @@ def train_agent(
 ) -> Policy:
     """Train to the end or the deadline; validate, keep the best agent, and write it, the curve and a checkpoint.
 
-    Args:
-        loop: What trains; it is closed at the end.
-        run: What it was asked for.
-        folder: Where to write; training continues from its curve.
-        card: What the model card says of the training.
-        deadline: When to stop, on the monotonic clock.
-        started_from: Name and SHA-256 of the agent that training was initialized from.
+    ``started_from`` is name and SHA-256 of the agent that training was initialized from.
     """
     curve = folder.curve
     total_steps = loop.settings.total_steps

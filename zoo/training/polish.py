@@ -143,10 +143,7 @@ def find_directions(policy: Policy, features: Tensor, clean: Tensor) -> Directio
 def polish(run: TrainingRun, settings: PolishSettings, *, init_from: Policy) -> Policy:
     """Search the last layer of an agent; write the better of the two, before and after, by validation.
 
-    Args:
-        run: What to train and where; it may name another sigma than the agent was trained with.
-        settings: The numbers of the search.
-        init_from: The agent to polish.
+    The run may name another sigma than the agent was trained with.
 
     Raises:
         InputError: If the agent does not fit the task, a setting is out of range, or the folder cannot be used.

@@ -96,9 +96,6 @@ def train_fast(
         settings: The numbers of the preset.
         init_from: An agent whose weights to begin with, for example one trained with less noise.
         processes: How many processes run emulators; None: one per core.
-
-    Raises:
-        InputError: If the task is not one of Atari's, agents do not fit, or the folder cannot be used.
     """
     check_atari(run.task, "fast")
     deadline = None if run.time_limit is None else time.monotonic() + 60 * run.time_limit

@@ -107,9 +107,6 @@ def train_student(
         teacher: An agent that plays the task without noise and says what actions are worth.
         init_from: A student for less noise, whose weights to begin with.
         processes: How many processes run emulators; None: one per core.
-
-    Raises:
-        InputError: If the task is not one of Atari's, agents do not fit, or the folder cannot be used.
     """
     began = time.monotonic()
     task = run.task

@@ -39,12 +39,6 @@ class Bundle:
 def write_bundle(folder: Path, agent: str | Path, *, vecnormalize: str | None, command: str | None) -> None:
     """Copy an agent and its statistics into a run directory, and say what made the run.
 
-    Args:
-        folder: The run directory.
-        agent: The agent's file or folder.
-        vecnormalize: As ``surefoot.as_policy`` takes it.
-        command: What was typed.
-
     Raises:
         InputError: If the agent is not a file.
     """

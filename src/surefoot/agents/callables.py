@@ -166,11 +166,6 @@ def check_repeats(policy: Policy, seen: Tensor, answer: Tensor) -> None:
 
     Rows are asked again alone and in other company: what takes them for steps in time, or mixes them otherwise, answers
     differently too. What draws, but hardly ever lets that change its answer, is betrayed by the global generators.
-
-    Args:
-        policy: What is asked again.
-        seen: The rows.
-        answer: What its network answered the first time.
     """
     if policy.stochastic:
         if torch.equal(answer, trial_outputs(policy.network, seen)):

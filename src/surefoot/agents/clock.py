@@ -64,12 +64,7 @@ class TimeLeft(nn.Module):
 
 
 def with_clock(policy: Policy, max_steps: int) -> Policy:
-    """Return a policy whose last input is the time left as one of the others' observations, which counts by itself.
-
-    Args:
-        policy: The policy over observation and time left.
-        max_steps: The length of an episode that the time is a share of.
-    """
+    """Return a policy whose last input is the time left of ``max_steps`` as one of the others' observations."""
     spaces = policy.spaces
     if spaces.n_stack != 1 or len(spaces.shape) != 1 or spaces.shape[0] < 2:
         raise InputError(

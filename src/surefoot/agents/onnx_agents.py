@@ -87,12 +87,7 @@ class Onnx(nn.Module):
 
 
 def read_onnx(path: Path, spaces: Spaces) -> Policy:
-    """Read an ONNX file as a policy over its own observation shape.
-
-    Args:
-        path: The file.
-        spaces: Of the environment: its actions, and the shape of observations where the file leaves it open.
-    """
+    """Read an ONNX file as a policy over its own observation shape, by default that of ``spaces``."""
     weights = {}
     external = path.with_name(f"{path.name}.data")
     with untrusted(path, "ONNX model"):

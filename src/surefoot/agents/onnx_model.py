@@ -69,10 +69,6 @@ class _DamagedError(Exception):
 def needs_data_file(path: Path, content: bytes) -> bool:
     """Return whether a model keeps weights in ``NAME.onnx.data``, the one other file that may belong to it.
 
-    Args:
-        path: The model's file, whose name fixes that of the other.
-        content: Its bytes.
-
     Raises:
         InputError: If it names another file, or one where onnxruntime would read it from the disk; if it draws random
             numbers; or if it is not an ONNX model.

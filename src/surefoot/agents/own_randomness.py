@@ -34,12 +34,7 @@ def restored() -> Iterator[None]:
 
 @contextmanager
 def seeded(seeds: np.random.SeedSequence, torch_seed: int) -> Iterator[None]:
-    """Seed the global generators, and restore them at the end.
-
-    Args:
-        seeds: For numpy and Python.
-        torch_seed: For torch, whose CPU generator keeps 32 bits of a seed: blocks must differ in those.
-    """
+    """Seed the global generators, and restore them at the end; blocks must differ in the 32 bits that torch keeps."""
     words = seeds.generate_state(8)
     with restored():
         random.seed(words.tobytes())

@@ -83,14 +83,7 @@ class Visible(nn.Module):
 
 
 def recurrent_policy(arrays: Arrays, spaces: Spaces, form: Form, name: str = "policy") -> Policy:
-    """Return the policy of these weights, checked to fit together; its hash covers exactly the arrays given.
-
-    Args:
-        arrays: The weights, by the names above.
-        spaces: Observations and actions; continuous ones need bounds.
-        form: What the arrays do not say.
-        name: Its name.
-    """
+    """Return the policy of these weights, checked to fit together; its hash covers exactly the arrays given."""
     spaces = replace(spaces, n_stack=1)
     check_recurrent_fit(arrays, spaces, form)
     head = MLP(*_stored_part(arrays, "head"), form.activation)

@@ -113,14 +113,8 @@ def first_differing(
 ) -> int | None:
     """Return a row that was given two answers that rounding does not explain; None if there is none.
 
-    Args:
-        ask: What answered.
-        parts: What all rows were asked with.
-        rows: The numbers of the rows that were asked twice.
-        answers: Both answers to these rows.
-        spread: How much each number varies over rows: an offset that all rows share must not hide what decides.
-        random: Moves rows to see whether they are near a tie.
-        noisy: Which features of an observation have noise; None if all have.
+    Arguments are as for ``check_row_answers``; ``rows`` were asked twice, and ``spread`` is how much each number of the
+    answers varies over rows: an offset that all rows share must not hide what decides.
     """
     one = _answers_as_array(answers[0])
     other = _answers_as_array(answers[1])

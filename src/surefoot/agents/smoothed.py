@@ -265,9 +265,7 @@ def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]
 def _floats(observation: Observation, *, pixels: bool) -> NDArray[np.float64]:
     """Return floats in declared units; whole numbers other than pixels are rejected: a guess would change the units.
 
-    Args:
-        observation: What ``predict`` was given.
-        pixels: Whether it may be a picture, of which bytes are divided by 255.
+    Where an observation may be a picture (``pixels``), bytes are divided by 255.
     """
     if isinstance(observation, (dict, tuple)):
         raise InputError(

@@ -132,11 +132,8 @@ def opposite_push(size: int) -> Push:
 def find_push(plan: Plan, budget: float) -> Push:
     """Return the push that lowers the mean return fastest, by central differences in a few episodes.
 
-    The same episodes for all differences: random numbers that they share cancel.
-
-    Args:
-        plan: A plan of the agent; its attacker, budget and number of episodes do not matter.
-        budget: The l2 budget of an episode, in the units of the actions.
+    The same episodes for all differences: random numbers that they share cancel. The plan's attacker, budget and number
+    of episodes do not matter; ``budget`` is in the units of the actions.
     """
     size = plan.task.spaces.n_outputs
     timing = UniformTiming(budget, plan.task.scoring.max_steps)

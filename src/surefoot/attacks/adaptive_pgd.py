@@ -101,11 +101,7 @@ class AdaptivePGD(Described):
 def climb(score: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, radius: Tensor, iterations: int) -> Tensor:
     """Return the perturbations with the highest scores that were found within the radius, row by row.
 
-    Args:
-        score: Returns the score of each row's perturbation, and its gradient.
-        start: Where to start.
-        radius: Largest l2 norm of each row.
-        iterations: Gradient steps.
+    ``score`` returns the score of each row's perturbation, and its gradient.
     """
     offset = start
     momentum = torch.zeros_like(start)

@@ -42,11 +42,8 @@ def default_lambdas(plan: Plan, smoothing: Smoothing) -> tuple[float, ...]:
     """Return 0 and quantiles of the agent's own value gaps, from a few episodes without attack.
 
     Algorithm 1 attacks only towards actions whose value is ``lambda_q`` below the best one. Values have units of their
-    own: a list that suits one agent may lie above every gap of another, which is then never attacked.
-
-    Args:
-        plan: A plan of the agent; its attacker, budget and number of episodes do not matter.
-        smoothing: The noise that values are averaged over.
+    own: a list that suits one agent may lie above every gap of another, which is then never attacked. The plan's
+    attacker, budget and number of episodes do not matter.
     """
     check_choices(plan.policy)
     recorder = GapRecorder(smoothing)

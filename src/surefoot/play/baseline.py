@@ -130,16 +130,10 @@ def find_baseline(
     progress: Progress | None = None,
     command: str | None = None,
 ) -> Baseline:
-    """Find the best wave and measure it.
+    """Find the best wave on ``search`` episodes per candidate, and measure it on ``measure`` others.
 
-    Args:
-        task: The task.
-        seed: Seed of all episodes.
-        search: Episodes per candidate; the task's own number by default.
-        measure: Other episodes to measure the best one on; the task's own number by default.
-        workers: Number of processes to run episodes with, or other workers; they do not change the result.
-        progress: Called with the numbers of candidates tried and of all.
-        command: The command that measures it again; by default that of the task.
+    How many these are by default the task says. ``progress`` is called with the numbers of candidates tried and of all,
+    and ``command`` measures it again, by default that of the task.
     """
     actions = task.baseline_search.actions or range(len(outputs_of(task)))
     if search is None:

@@ -145,13 +145,7 @@ def run_apart(what: str, work: Callable[[Given, int], Result], plan: Given, *, g
     """Return ``work(plan, 0)`` of a forked process, so that code of others ends that one at worst.
 
     Where processes cannot be forked, or need a GPU, it is computed here: not everything can be sent to a fresh
-    interpreter.
-
-    Args:
-        what: What is done, in the message that it ended its process.
-        work: As for ``Workers.map_unordered``.
-        plan: Its first argument.
-        gpu: Share of a GPU that it needs.
+    interpreter. ``what`` is done, as the message says if it ends its process.
     """
     try:
         ((_, result),) = Processes(1, isolated=can_fork() and not gpu).map_unordered(work, plan, [0], gpu=gpu)
@@ -210,9 +204,7 @@ class InFlight(Generic[Key, Result]):
     def yield_finished(self, keys: Iterable[Key], capacity: Callable[[], int]) -> Iterator[tuple[Key, Future[Result]]]:
         """Yield every key with its finished future.
 
-        Args:
-            keys: What to begin, in this order.
-            capacity: Returns how many may be in flight now; it is asked every few seconds at least.
+        ``capacity`` returns how many may be in flight now; it is asked every few seconds at least.
         """
         waiting = deque(keys)
         while waiting or self._count:

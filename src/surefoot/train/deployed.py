@@ -42,15 +42,8 @@ def policy_from_weights(
     """Return the agent of the weights that a trainer kept, its actions not random.
 
     Which network it is follows from the names of the arrays: ``conv0.weight`` of convolutions, those of a GRU cell, or
-    fully connected layers as ``arrays_of_layers`` names them. Continuous actions are behind a tanh; there may be a
-    critic of them under ``critic.``.
-
-    Args:
-        spaces: Observations and actions.
-        weights: The arrays.
-        name: The agent's name.
-        n_stack: Number of stacked observations; None: as many as ``spaces`` has.
-        activation: What follows each hidden layer, ``relu`` or ``tanh``.
+    fully connected layers as ``arrays_of_layers`` names them, with ``activation`` between them. Continuous actions are
+    behind a tanh; there may be a critic of them under ``critic.``.
     """
     if n_stack is not None:
         spaces = replace(spaces, n_stack=n_stack)

@@ -300,12 +300,9 @@ class TrainingFolder:
         return Checkpoint(path, header["counters"], arrays)
 
     def finish(self, policy: Policy, card: Mapping[str, Any], *, keep_checkpoint: bool = False) -> None:
-        """Write the agent, its model card and the curve.
+        """Write the agent, its curve and its model card: the given one, and what the curve says under ``training``.
 
-        Args:
-            policy: The agent.
-            card: Task, sigma, and under ``training`` how it was trained; what the curve says is added here.
-            keep_checkpoint: Whether training can be resumed from here with more steps.
+        ``keep_checkpoint`` leaves what training can be resumed from with more steps.
         """
         self.count_seconds()
         curve = self.curve

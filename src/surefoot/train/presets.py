@@ -228,12 +228,7 @@ def prepare_settings(
 def train_agent(run: TrainingRun, settings: TrainingSettings) -> Policy:
     """Train with the trainer of ``run.preset``; write the agent, its model card and its curve to ``run.out``.
 
-    Args:
-        run: What to train and where.
-        settings: What ``prepare_settings`` returned for the preset.
-
-    Returns:
-        The agent that was best on validation.
+    ``settings`` are what ``prepare_settings`` returned. Returns the agent that was best on validation.
 
     Raises:
         InputError: If a setting is out of range, or the folder cannot be used.

@@ -93,12 +93,7 @@ def predict_bound(played: Episodes, budget: float, n_expected: int | None = None
 def best_sigma(task: Task, budget: float, *, recurrent: bool, seed: int, device: str) -> Forecast:
     """Return which sigma is expected to certify the most at a budget, by the pretrained agents of the task.
 
-    Args:
-        task: What will be trained.
-        budget: The attack budget.
-        recurrent: Whether the agent will be recurrent: compared are agents that are too, where there are any.
-        seed: Seed of the pilot episodes.
-        device: Where to run them.
+    Compared are agents that are recurrent, or those that are not, where there are any.
 
     Raises:
         InputError: If there is no pretrained agent with noise for the task.

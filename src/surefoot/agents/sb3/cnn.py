@@ -24,12 +24,8 @@ Rebuilt = tuple[nn.Module, dict[str, NDArray[Any]], dict[str, Any]]
 def rebuild_cnn(facts: Facts, weights: Mapping[str, Tensor], extractor: str, heads: Layers, activation: str) -> Rebuilt:
     """Build the network; pixels are expected in [0, 1], where SB3 divides by 255 itself.
 
-    Args:
-        facts: What the model says about itself.
-        weights: Its weights by name.
-        extractor: The name of its feature extractor.
-        heads: The fully connected layers after it.
-        activation: Between the layers of ``heads`` where the settings do not say.
+    ``extractor`` is the name of the feature extractor, ``heads`` are the fully connected layers after it, and
+    ``activation`` is between these where the settings do not say.
     """
     settings = facts.settings
     kind = settings.get("features_extractor_class")

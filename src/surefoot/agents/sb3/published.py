@@ -75,10 +75,7 @@ class Published:
 
 
 def read_published(path: Path) -> Published:
-    """Read what lies around an SB3 model file.
-
-    Args:
-        path: A folder that holds one agent, or the model file itself.
+    """Read what lies around an SB3 model file; the path is the file, or a folder that holds one agent.
 
     Raises:
         InputError: If the folder holds none or several, or if its settings cannot be read.

@@ -38,11 +38,7 @@ TRUST = "if you trust its author, use allow_pickle=True"
 def read_agent(path: Path, *, allow_pickle: bool, spaces: Spaces | None, vecnormalize: object) -> Policy:
     """Read an SB3 model file, or the folder of a published one, with what belongs to the agent besides its network.
 
-    Args:
-        path: The model's zip file, or its folder.
-        allow_pickle: See ``read_zip``.
-        spaces: Of the environment, which may append the time left to observations itself.
-        vecnormalize: See ``as_policy``.
+    ``spaces`` are those of the environment, which may append the time left to observations itself.
     """
     published = read_published(path)
     policy = read_zip(published.model, allow_pickle=allow_pickle)

@@ -24,14 +24,7 @@ ACTOR_NAMES = {f"lstm_actor.{part}_l0": part for part in CELL_PARTS}
 
 
 def rebuild_lstm(facts: Facts, weights: Mapping[str, Tensor], heads: Layers, form: Form) -> Policy:
-    """Build the policy of one LSTM and the fully connected layers after it.
-
-    Args:
-        facts: What the model says about itself.
-        weights: Its weights by name.
-        heads: The layers after the LSTM.
-        form: Activation, and whether actions are squashed.
-    """
+    """Build the policy of one LSTM and the fully connected layers after it, ``heads``."""
     if facts.pixels:
         raise InputError(f"the model's observations are images: {SUPPORTED}")
     found = {name for name in weights if name.startswith("lstm_actor.")}
