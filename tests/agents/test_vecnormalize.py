@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNorm
 
 from stand_ins import Bomb, SpacesOnly
 from surefoot.agents import files as zoo
+from surefoot.agents.networks import weights_hash
 from surefoot.agents.normalization import Normalized, Statistics, normalized
 from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import as_policy
@@ -314,7 +315,7 @@ def test_agent_file_without_its_statistics_is_refused(tmp_path):
     layout, arrays = zoo.parts_of(policy)
     assert sorted(name for name in arrays if name.startswith("norm")) == ["normalization.mean", "normalization.var"]
     del arrays["normalization.var"]
-    card = {"schema": 1, "name": "x", "layout": layout, "sha256": "0"}
+    card = {"schema": 1, "name": "x", "layout": layout, "sha256": weights_hash(arrays, layout)}
     with pytest.raises(InputError, match="not a model card that fits its weights"):
         zoo.from_parts(card, arrays, "x")
 

@@ -300,8 +300,7 @@ class AveragedLearner(ABC):
 def record_graph(work: Callable[[], None], generator: torch.Generator | None = None) -> torch.cuda.CUDAGraph:
     """Return the work as a graph to replay, on the same tensors; it may not wait for the GPU.
 
-    It is done three times before, so that libraries have set themselves up. Every replay draws other random numbers from
-    ``generator``.
+    It is done three times before, so that libraries have set themselves up. Every replay draws on from ``generator``.
     """
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
