@@ -11,6 +11,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 
 WRONG_PLAY = {
     "task": ("certify cartpole-7", "unknown task 'cartpole-7'; the tasks are cartpole-5, cartpole-1"),
+    "task that is an env": ("certify Acrobot-v1 --agent x --sigma .1", "no task of Surefoot; give --env Acrobot-v1"),
     "no source": ("certify", "exactly one of TASK, --env or --returns, got none"),
     "two sources": ("certify cartpole-5 --env CartPole-v1", "got task and env"),
     "command": ("prove cartpole-5", "'prove'"),
@@ -43,12 +44,13 @@ WRONG_PLAY = {
     ),
     "env file": (
         "certify --env ./my_env.py:make --agent x --sigma .1",
-        "is not module:name; from the folder of a file",
+        "is not module:name; from the folder of my_env.py it is --env my_env:make",
     ),
     "env no such": (
         "certify --env json:nothing --agent x --sigma .1",
-        "import that with --env-module, or give --env module:factory",
+        "there is no 'nothing' in the module json",
     ),
+    "env misspelled": ("certify --env json:dump_ --agent x --sigma .1", "in the module json; did you mean dump?"),
     "env not one": ("certify --env json:dumps --agent x --sigma .1", "json:dumps failed: TypeError"),
     "env text": ("certify --env platform:node --agent x --sigma .1", "made a str, expected a gymnasium.Env"),
     "env wrapper": (
@@ -64,7 +66,11 @@ WRONG_PLAY = {
     "task kwargs": ("certify cartpole-5 --env-kwargs {}", "--env-kwargs cannot be combined with a task"),
     "attack none": ("attack", "attack needs exactly one of TASK and --env, got none"),
     "attack env": ("attack --env CartPole-v1", "--env CartPole-v1 also needs --agent NAME_OR_PATH"),
-    "plan env": ("plan --env CartPole-v1 --require 1@1", "--agent NAME_OR_PATH; --sigmas LIST"),
+    "plan env": ("plan --env CartPole-v1 --require 1@1", "--env CartPole-v1 also needs --agent NAME_OR_PATH"),
+    "tune budget 0": (
+        "tune --env CartPole-v1 --agent cartpole-1-s0.2 --budget 0",
+        "give --sigmas, for a budget of 0 says nothing about the noise",
+    ),
     "baseline both": ("baseline cartpole-5 --env CartPole-v1", "baseline needs exactly one of TASK and --env"),
     "train env": ("train --env FrozenLake-v1 --sigma .1", "also needs --floor F"),
     "env limits": ("certify --env CartPole-v1 --agent x --sigma .1 --floor 9 --ceiling 9", "above the floor 9"),

@@ -157,7 +157,7 @@ def plan(
         agent: What ``surefoot.rollout`` takes; by default the task's pretrained agent of each sigma.
         require: The mean return that is to be proved, and the attack budget.
         sigmas: Standard deviations of the noise to compare, each one number, one per feature, or one per part; by
-            default those with a pretrained agent.
+            default those with a pretrained agent, else a third, half and all of the budget.
         n_episodes: Number of episodes that the expected bound is for.
         pilot_episodes: Pilot episodes per sigma, which no certificate uses.
         confidence: Probability with which the bounds are to hold.
@@ -176,7 +176,7 @@ def plan(
     mean, budget = require
     if cores is not None and cores < 1:
         raise InputError(f"cores= must be at least 1, got {cores}")
-    pilots = _pilot_plans(as_task(task), agent, sigmas, pilot_episodes, confidence, seed, device, workers)
+    pilots = _pilot_plans(as_task(task), agent, sigmas, budget, pilot_episodes, confidence, seed, device, workers)
     processes = as_processes(workers, pilots[0].gpu_share)
     if cores is None and isinstance(processes, Processes):
         # The processes of a pilot may be fewer than the machine has cores.
@@ -219,7 +219,7 @@ def tune(
         agent: What ``surefoot.rollout`` takes; by default the task's pretrained agent of each sigma.
         budget: Attack budget at which the bound is to be largest.
         sigmas: Standard deviations of the noise to compare, each one number, one per feature, or one per part; by
-            default those with a pretrained agent.
+            default those with a pretrained agent, else a third, half and all of the budget.
         all_sigmas: Certify every sigma, alpha split among them, and select none.
         n_episodes: Number of episodes to certify with.
         pilot_episodes: Pilot episodes per sigma, which no certificate uses.
@@ -234,7 +234,7 @@ def tune(
         InputError: If there is no sigma to compare, or a number makes no sense.
     """
     task = as_task(task)
-    pilots = _pilot_plans(task, agent, sigmas, pilot_episodes, confidence, seed, device, workers)
+    pilots = _pilot_plans(task, agent, sigmas, budget, pilot_episodes, confidence, seed, device, workers)
     processes = as_processes(workers, pilots[0].gpu_share)
     if all_sigmas:
         progress = _TotalProgress(progress_callback, len(pilots) * n_episodes)
@@ -291,6 +291,7 @@ def _pilot_plans(
     task: Task,
     agent: object,
     sigmas: Sequence[Sigma] | None,
+    budget: float,
     pilot_episodes: int,
     confidence: float,
     seed: int | None,
@@ -300,9 +301,7 @@ def _pilot_plans(
     """Return one plan per sigma, of the certificate's own episodes: the purpose of pilots is given where they run."""
     check_confidence(confidence)
     if not sigmas:
-        sigmas = _find_sigmas(task)
-    if not sigmas:
-        raise InputError(f"there are no pretrained agents of {task.name} whose sigmas could be compared; give sigmas=")
+        sigmas = _find_sigmas(task) or _sigmas_for(budget)
     noises = [Noise.of(task.spaces.sigma_of(sigma)) for sigma in sigmas]
     if not all(noise.sigma > 0 for noise in noises):
         raise InputError(f"sigmas must be > 0, got {list(sigmas)}: without noise nothing is certified")
@@ -338,6 +337,13 @@ def _find_sigmas(task: Task) -> list[Sigma]:
         if sigma > 0 and card["name"] == f"{task.name}-s{sigma:g}":
             sigmas.append(sigma)
     return sigmas
+
+
+def _sigmas_for(budget: float) -> list[Sigma]:
+    """Return a third, half and all of the budget: at three sigmas two thirds of a range can be certified."""
+    if not budget > 0:
+        raise InputError(f"give sigmas=, for a budget of {budget:g} says nothing about the noise")
+    return [float(f"{share * budget:.3g}") for share in (1 / 3, 1 / 2, 1)]
 
 
 def _forecast_pilot(

@@ -66,6 +66,7 @@ def add_tune(commands: Any) -> None:
             "surefoot tune cartpole-5 --budget 0.4",
             "surefoot tune cartpole-5 --budget 0.4 --sigmas 0.2,0.4 --episodes 100000",
             "surefoot tune cartpole-5 --budget 0.4 --all-sigmas",
+            "surefoot tune --env CartPole-v1 --agent model.zip --budget 0.2",
         ),
     )
     section(parser, ATTACK).add_argument(
@@ -86,7 +87,8 @@ def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
         type=parse_sigmas,
         metavar="LIST",
         help="standard deviations of the noise to compare, as 0.1,0.2,0.4; with one per feature or part separated by "
-        'semicolons, as "camera=0.1,arm=0.2; camera=0.2,arm=0.4" (default: those with a pretrained agent)',
+        'semicolons, as "camera=0.1,arm=0.2; camera=0.2,arm=0.4" (default: those with a pretrained agent, else a '
+        "third, half and all of the budget)",
     )
     statistics = section(parser, STATISTICS)
     statistics.add_argument(
@@ -181,7 +183,7 @@ def run_tune(arguments: argparse.Namespace) -> None:
 def _collect_options(arguments: argparse.Namespace, command: str) -> dict[str, Any]:
     """Return what both functions take: the agent, and episodes to predict with and for."""
     chosen = one_of(arguments, command)
-    task = task_of(arguments, "agent", "sigmas", chosen=chosen)
+    task = task_of(arguments, "agent", chosen=chosen)
     return {
         "task": task,
         "agent": agent_of(arguments, chosen.agent, task),

@@ -23,7 +23,6 @@ TASK_NAMES = tuple(BASELINES)  # every task has one, and this table needs no tor
 WANTED = {
     "agent": "--agent NAME_OR_PATH",
     "sigma": "--sigma S, the noise on every new observation ('surefoot tune' compares several)",
-    "sigmas": "--sigmas LIST, the noises to try",
 }
 OF_ENVIRONMENT = (
     *("max_steps", "reward_range", "env_kwargs", "env_module", "wrapper", "success", "feature_units", "step_seconds"),

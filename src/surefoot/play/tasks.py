@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 
@@ -194,6 +195,9 @@ def get_task(name: str) -> Task:
         <Task cartpole-5: observations of shape (4,), 2 actions, floor 0, ceiling 200, at most 200 steps>
     """
     if name not in TASKS:
+        if name in gymnasium.registry:
+            how = f"give env={name!r} (from Python: surefoot.make_task({name!r}))"
+            raise InputError(f"{name!r} is an environment of Gymnasium and no task of Surefoot; {how}")
         known = f"the tasks are {', '.join(TASKS)} (or make one of any Gymnasium id with make_task, env=)"
         raise InputError(f"unknown task {name!r}; {known}{did_you_mean(name, TASKS)}")
     if TASKS[name].cartridge is not None:

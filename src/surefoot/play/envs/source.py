@@ -28,7 +28,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from surefoot.agents.imported import attribute, called, imported
 from surefoot.episodes import MOST_STEPS
-from surefoot.errors import InputError
+from surefoot.errors import InputError, did_you_mean
 from surefoot.files import MOST_ARRAYS, check_size
 from surefoot.play.envs.flat import flatten_env
 from surefoot.play.envs.success import Condition, SuccessReturn
@@ -430,17 +430,22 @@ def _load_factory(text: str) -> Any:
     if not colon:
         return text
     if module.endswith(".py") or "/" in module:
-        raise InputError(
-            f"{text!r} is not module:name; from the folder of a file my_env.py it is env='my_env:{name or 'make'}'"
-        )
+        # From the folder that the file is in, its name without the ending is that of the module.
+        stem = Path(module).stem
+        right = f"env='{stem}:{name or 'make'}'"
+        raise InputError(f"{text!r} is not module:name; from the folder of {stem}.py it is {right}")
     if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
         with_id = all(part.isidentifier() for part in module.split("."))
         if with_id:
             imported(module)  # which registers the ID
         return text
-    found = attribute(imported(module), name)
+    loaded = imported(module)
+    found = attribute(loaded, name)
     if callable(found):
         return found
+    # Importing the module may have registered an ID of this name.
+    if find_spec(text) is None:
+        raise InputError(f"there is no {name!r} in the module {module}{did_you_mean(name, vars(loaded))}")
     return text
 
 
