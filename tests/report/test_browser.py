@@ -17,6 +17,7 @@ from pages import HOSTILE, attacked, certified, replayed
 from surefoot.episodes import Episodes
 from surefoot.errors import printable
 from surefoot.proof.rounding import format_lower, format_upper
+from surefoot.report.evidence import write_evidence
 from surefoot.report.page import write_report
 from surefoot.runs.finish import write_run_report
 from surefoot.runs.read import read_run
@@ -43,6 +44,14 @@ def runs(tmp_path_factory):
     write_run_report(root / "a")
     write_run_report(root / "b")
     write_report([read_run(root / name) for name in "abc"], root / "compare.html")
+    verdict = {
+        "bounds_recomputed": True,
+        "checks": [{"name": "hash of the episode data", "result": "skipped", "detail": "e" * 64}],
+        "not_checked": ["the theorem itself"],
+    }
+    write_evidence(read_run(root / "a"), verdict, root / "a", command="surefoot verify a")
+    one, other = (surefoot.Episodes.load(root / name / "episodes.npz") for name in "ac")
+    surefoot.compare(one, other, budgets=(0.1,), out=root / "difference")
     return root
 
 

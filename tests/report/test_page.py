@@ -339,6 +339,10 @@ def test_runs_of_one_task_share_a_chart_and_others_get_their_own(tmp_path):
     text = build_page(runs)
     assert len(data_of(text)["charts"]) == text.count('<article class="chart"') == 2
     assert "their error probabilities add up" in text
+    # At the largest budget of a headline; the larger sigma has the higher bound there.
+    lower = [format_lower(read_run(tmp_path / name).proved.at(0.4).lower, 2) for name in "ba"]
+    said = f"Certified at budget 0.4: agent-b at least {lower[0]}, agent-a at least {lower[1]}."
+    assert said in text
 
 
 def test_the_attacks_beside_a_certificate_are_on_its_page_and_strangers_are_not(tmp_path):

@@ -58,6 +58,7 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
                 f"{format_percent(comparison.question.confidence)} confidence",
                 ["attack budget", "A minus B", "why"],
                 comparison.rows(),
+                kind="words",
             ),
             "chart": _draw_chart(comparison),
             "change-sentence": escape(sentence),
@@ -74,20 +75,17 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
 
 
 def _sides_table(comparison: Comparison) -> str:
-    rows = []
+    """Return what is known about both agents, side by side: hashes and seeds are too long for a row each."""
+    rows = [["episodes"], ["mean return (an estimate)"], ["seed"], ["sha256 of the episodes"]]
+    heads = [""]
     for index, side in enumerate("AB"):
         facts = comparison.sides[side]
-        rows.append(
-            [
-                f"{side}: {comparison.names[index]}",
-                f"{comparison.n_episodes[index]:,}",
-                format_estimate(comparison.means[index], None, comparison.digits),
-                str(facts.get("seed")),
-                str(facts.get("record_sha256")),
-            ]
-        )
-    heads = ["agent", "episodes", "mean return (an estimate)", "seed", "sha256 of the episodes"]
-    return html.table("What was compared", heads, rows)
+        heads.append(f"{side}: {comparison.names[index]}")
+        rows[0].append(f"{comparison.n_episodes[index]:,}")
+        rows[1].append(format_estimate(comparison.means[index], None, comparison.digits))
+        rows[2].append(str(facts.get("seed")))
+        rows[3].append(str(facts.get("record_sha256")))
+    return html.table("What was compared", heads, rows, kind="words")
 
 
 def _draw_chart(comparison: Comparison) -> str:

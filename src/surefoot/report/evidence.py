@@ -125,7 +125,7 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], com
             "alpha": format_exact(float(f"{1 - stated.confidence:.12g}")),
             "facts": f'<dl class="facts">{facts}</dl>',
             "recomputed": f"{passed} checks passed, none failed; no episode was rerun, so this is not a verification.",
-            "checks": f'<div class="words">{html.table("Checks", ["check", "result", "found"], checks)}</div>',
+            "checks": html.table("Checks", ["check", "result", "found"], checks, kind="words"),
             "not-checked": "".join(html.tag("li", line) for line in verdict["not_checked"]),
             "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "command": escape(command),

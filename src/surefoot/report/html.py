@@ -306,15 +306,15 @@ def plain(value: Any) -> str:
 # --- elements ---------------------------------------------------------------------------------------------------------
 
 
-def table(caption: str, heads: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    """Return a table with a caption, its first column being the rows' headings."""
+def table(caption: str, heads: Sequence[str], body: Iterable[Sequence[str]], *, kind: str = "numbers") -> str:
+    """Return a table with a caption, its first column being the rows' headings; its cells are numbers or words."""
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in heads)
     lines = []
     for first, *others in body:
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in others)
         lines.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
     return (
-        f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(caption)}"><table>'
+        f'<div class="scroll {kind}" tabindex="0" role="group" aria-label="{escape(caption)}"><table>'
         f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
         "</div>"
     )

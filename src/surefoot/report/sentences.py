@@ -47,8 +47,9 @@ def opening_sentences(groups: Sequence[Group]) -> list[str]:
     if len(proved) > 1:
         # A reader who picks the best of several certificates relies on all of them.
         proved = [
+            *filter(None, map(side_by_side, groups)),
             f"Each of the {len(proved)} certificates holds with its own confidence. If you rely on several of them, "
-            "their error probabilities add up."
+            "their error probabilities add up.",
         ]
         if len({run.identity.get("agent_sha256") for run in certified_runs(groups)}) > 1:
             proved.append(NOT_ALGORITHMS)
@@ -58,6 +59,28 @@ def opening_sentences(groups: Sequence[Group]) -> list[str]:
             measured.append(attack_sentence(entry.run))
         measured += [between_sentence(entry.run, group) for entry in group.certified]
     return [sentence for sentence in (*proved, *measured) if sentence]
+
+
+def side_by_side(group: Group) -> str:
+    """Return what several certificates of one task say at one budget, the highest bound first.
+
+    The budget is that of a headline, the largest that all of them have; empty where they have none in common.
+    """
+    entries = group.certified
+    if len(entries) < 2:
+        return ""
+    asked = [asked_budgets(entry.run.proved) for entry in entries]
+    common = set.intersection(*map(set, asked))
+    headlined = {budgets[entry.run.headline_index] for entry, budgets in zip(entries, asked, strict=True)} & common
+    if not headlined:
+        return ""
+    budget = max(headlined)
+    bounds = []
+    for entry, budgets in zip(entries, asked, strict=True):
+        bounds.append((float(entry.run.proved.lower[budgets.index(budget)]), entry))
+    bounds.sort(key=lambda bound: -bound[0])
+    said = [f"{entry.label} at least {format_lower(lower, entry.run.digits)}" for lower, entry in bounds]
+    return f"Certified at budget {format_budget(budget)}: {', '.join(said)}."
 
 
 def between_sentence(certified: FinishedRun, group: Group) -> str:
