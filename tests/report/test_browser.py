@@ -215,6 +215,13 @@ def test_the_theme_follows_the_system_until_it_is_chosen(browser, runs):
     assert seen == [("Theme: light", light), ("Theme: dark", dark), ("Theme: automatic", dark)]
 
 
+@pytest.mark.parametrize("page", ["difference/report.html", "a/evidence.html"])
+def test_pages_without_a_script_fit_a_phone(browser, runs, page):
+    opened(browser, runs / page, width=390)
+    wide = "return [document.documentElement, ...document.querySelectorAll('.words')].map(e => e.scrollWidth)"
+    assert max(browser.execute_script(wide)) <= 390
+
+
 def test_the_histogram_and_the_spending_follow_their_controls(browser, runs):
     opened(browser, runs / "a" / "report.html")
     bars = "return [...document.querySelectorAll('#histograms .bar')].map(b => Number(b.getAttribute('height')))"

@@ -14,7 +14,7 @@ from surefoot.report.html import escape
 from surefoot.report.page import drop_absent_parts, embed_json, fill_template, read_asset, why_no_replay
 from surefoot.report.taped_frames import tape_data
 
-_WIDTH = 640  # of the chart, in its own units
+_WIDTH = 420  # of the chart, in its own units
 _ROW = 34
 _LABELS = 70
 
@@ -75,17 +75,18 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
 
 
 def _sides_table(comparison: Comparison) -> str:
-    """Return what is known about both agents, side by side: hashes and seeds are too long for a row each."""
-    rows = [["episodes"], ["mean return (an estimate)"], ["seed"], ["sha256 of the episodes"]]
-    heads = [""]
+    """Return what is known about both agents."""
+    parts = []
     for index, side in enumerate("AB"):
         facts = comparison.sides[side]
-        heads.append(f"{side}: {comparison.names[index]}")
-        rows[0].append(f"{comparison.n_episodes[index]:,}")
-        rows[1].append(format_estimate(comparison.means[index], None, comparison.digits))
-        rows[2].append(str(facts.get("seed")))
-        rows[3].append(str(facts.get("record_sha256")))
-    return html.table("What was compared", heads, rows, kind="words")
+        known = [
+            ("episodes", f"{comparison.n_episodes[index]:,}"),
+            ("mean return (an estimate)", format_estimate(comparison.means[index], None, comparison.digits)),
+            ("seed", str(facts.get("seed"))),
+            ("sha256 of the episodes", str(facts.get("record_sha256"))),
+        ]
+        parts.append(f"{html.tag('h3', f'{side}: {comparison.names[index]}')}{html.facts_list(known)}")
+    return "".join(parts)
 
 
 def _draw_chart(comparison: Comparison) -> str:

@@ -104,10 +104,10 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], com
         # None failed: then there would be no page.
         if check["result"] == "passed":
             passed += 1
-    facts = ""
+    facts = []
     for key, value in html.known_facts(run):
         if value is not None:
-            facts += _fact_item(key, html.plain(value))
+            facts.append((key, html.plain(value)))
     return fill_template(
         read_asset("evidence.html"),
         {
@@ -123,7 +123,7 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], com
             "episodes": f"{stated.n_episodes:,}",
             # 1 - 0.95 has an error in its last digits, which nobody should read.
             "alpha": format_exact(float(f"{1 - stated.confidence:.12g}")),
-            "facts": f'<dl class="facts">{facts}</dl>',
+            "facts": html.facts_list(facts),
             "recomputed": f"{passed} checks passed, none failed; no episode was rerun, so this is not a verification.",
             "checks": html.table("Checks", ["check", "result", "found"], checks, kind="words"),
             "not-checked": "".join(html.tag("li", line) for line in verdict["not_checked"]),
@@ -134,13 +134,3 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], com
             "version": escape(versions()["surefoot"]),
         },
     )
-
-
-def _fact_item(key: str, text: str) -> str:
-    """Return one fact; a hash whole, on a line of its own, to be compared by eye."""
-    kind = "short"
-    value = html.escape(text)
-    if len(text) == 64 and key.startswith("sha256"):
-        kind = "wide"
-        value = f"<code>{value}</code>"
-    return f'<div class="{kind}"><dt>{html.escape(key)}</dt><dd>{value}</dd></div>'

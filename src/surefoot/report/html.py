@@ -2,7 +2,7 @@
 
 At the top of a page: ``render_opening``, ``render_tiles``.
 Tables: ``bounds_tables``, ``comparison_table``, ``histogram_table``.
-Setups: ``render_setups``, ``known_facts``. Elements: ``table``, ``tag``, ``escape``, ``plain``.
+Setups: ``render_setups``, ``known_facts``. Elements: ``table``, ``facts_list``, ``tag``, ``escape``, ``plain``.
 """
 
 from __future__ import annotations
@@ -318,6 +318,19 @@ def table(caption: str, heads: Sequence[str], body: Iterable[Sequence[str]], *, 
         f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
         "</div>"
     )
+
+
+def facts_list(facts: Iterable[tuple[str, str]]) -> str:
+    """Return facts with their names; a hash whole, on a line of its own, to be compared by eye."""
+    items = []
+    for name, text in facts:
+        kind = "short"
+        value = escape(text)
+        if len(text) == 64 and name.startswith("sha256"):
+            kind = "wide"
+            value = f"<code>{value}</code>"
+        items.append(f'<div class="{kind}"><dt>{escape(name)}</dt><dd>{value}</dd></div>')
+    return f'<dl class="facts">{"".join(items)}</dl>'
 
 
 def tag(name: str, text: str, kind: str = "", role: str = "") -> str:
