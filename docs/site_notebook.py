@@ -1,8 +1,8 @@
-"""The notebook on the site: text, code and outputs of ``examples/first_certificate.ipynb`` as a page.
+"""The notebooks on the site: text, code and outputs of each notebook in ``examples/`` as a page.
 
-    python docs/site_notebook.py    # run its code and store the outputs
+    python docs/site_notebook.py pancreas    # run its code and store the outputs
 
-``tests/test_docs.py`` runs it too, and compares.
+``tests/test_docs.py`` runs them too, and compares: all but ``drone``, whose simulator ``make case`` installs.
 """
 
 from __future__ import annotations
@@ -11,24 +11,36 @@ import contextlib
 import io
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
-NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "first_certificate.ipynb"
-PAGE = "notebook.md"
+ROOT = Path(__file__).resolve().parents[1]
+# The page of each notebook.
+PAGES = {
+    "first_certificate": "notebook.md",
+    "drone": "cases/drone-notebook.md",
+    "pancreas": "cases/pancreas-notebook.md",
+}
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the page."""
+    """Add the pages."""
     from mkdocs.structure.files import File
 
-    files.append(File.generated(config, PAGE, content=page(read())))
+    for name, shown in PAGES.items():
+        files.append(File.generated(config, shown, content=page(read(name))))
     return files
 
 
-def read() -> list[dict[str, Any]]:
-    """Return the cells."""
-    cells: list[dict[str, Any]] = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+def file_of(name: str) -> Path:
+    """Return the file of a notebook."""
+    return ROOT / "examples" / f"{name}.ipynb"
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    """Return the cells of a notebook."""
+    cells: list[dict[str, Any]] = json.loads(file_of(name).read_text(encoding="utf-8"))["cells"]
     return cells
 
 
@@ -62,13 +74,16 @@ def run(cells: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> None:
-    """Store the outputs."""
-    content = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
-    for cell, text in zip(content["cells"], run(content["cells"]), strict=True):
-        if cell["cell_type"] == "code":
-            lines = text.splitlines(keepends=True)
-            cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": lines}] if lines else []
-    NOTEBOOK.write_text(json.dumps(content, indent=1, ensure_ascii=False) + os.linesep, encoding="utf-8")
+    """Store the outputs of the named notebooks, or of all."""
+    sys.path.insert(0, str(ROOT))
+    for name in sys.argv[1:] or PAGES:
+        path = file_of(name)
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for cell, text in zip(content["cells"], run(content["cells"]), strict=True):
+            if cell["cell_type"] == "code":
+                lines = text.splitlines(keepends=True)
+                cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": lines}] if lines else []
+        path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + os.linesep, encoding="utf-8")
 
 
 if __name__ == "__main__":

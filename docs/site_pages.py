@@ -25,13 +25,18 @@ PAGES = {
     "changes.md": "CHANGELOG.md",
 }
 EXAMPLES = "examples.md"
-OF_EXAMPLES = (EXAMPLES, "notebook.md")  # pages made of files in examples/
+# docs/site_notebook.py makes these pages.
+NOTEBOOKS = {
+    "notebook.md": "examples/first_certificate.ipynb",
+    "cases/drone-notebook.md": "examples/drone.ipynb",
+    "cases/pancreas-notebook.md": "examples/pancreas.ipynb",
+}
 # The first page has no neighbors to list, and pages of wide tables or long lines need the room.
 WIDE = ("records.md", "results.md", "compatibility.md", "zoo.md", "guides/floor-and-ceiling.md", EXAMPLES)
 HIDDEN = {"index.md": ["navigation"], **{page: ["toc"] for page in WIDE}}
 # Where a visitor of the first page goes next.
 BUTTONS = "[Tutorial](docs/tutorial.md){ .md-button .md-button--primary } [Leaderboard](docs/records.md){ .md-button }"
-SHOWN = {origin: page for page, origin in PAGES.items()}
+SHOWN = {origin: page for page, origin in (*PAGES.items(), *NOTEBOOKS.items())}
 PICTURES = (".png", ".svg", ".gif")
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: |\bsrc(?:set)?=\")([^)\s\"]+)", flags=re.MULTILINE)
 WIDEST = 470  # points; what is wider has panels side by side
@@ -81,7 +86,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     page.meta["hide"] = HIDDEN.get(source, [])
     if source == "index.md":
         markdown = markdown.replace("## Install\n", f"{BUTTONS}\n\n## Install\n", 1)
-    origin = PAGES.get(source, f"examples/{source}" if source in OF_EXAMPLES else f"docs/{source}")
+    origin = {**PAGES, **NOTEBOOKS, EXAMPLES: f"examples/{EXAMPLES}"}.get(source, f"docs/{source}")
     parts = CODE.split(markdown)
     return "".join(part if part.startswith("```") else linked(part, origin, source) for part in parts)
 
