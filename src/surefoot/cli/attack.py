@@ -21,6 +21,7 @@ from surefoot.cli.options import (
     numbers_type,
     parse_budgets,
     parse_sigma,
+    pick,
     print_json,
     print_table,
     progress_bar,
@@ -158,18 +159,11 @@ def run_attack(arguments: argparse.Namespace) -> int:
         grid = attack_grid(
             task,
             agent,
-            budgets=arguments.budgets,
-            sigma=arguments.sigma,
-            action_sigma=arguments.action_sigma,
-            channel=arguments.channel,
-            method=arguments.method,
             lambdas=_select_lambdas(arguments, task),
-            noise_samples=arguments.noise_samples,
             n_episodes=arguments.episodes,
-            seed=arguments.seed,
-            device=arguments.device,
             workers=workers,
-            attacker=arguments.attacker,
+            **pick(arguments, "budgets", "sigma", "action_sigma", "channel", "method", "attacker"),
+            **pick(arguments, "noise_samples", "seed", "device"),
         )
         # The curve needs every episode of a configuration, so a share has none.
         if arguments.blocks is not None:
@@ -186,10 +180,9 @@ def run_attack(arguments: argparse.Namespace) -> int:
                 folder,
                 grid,
                 workers=workers,
-                certificate=arguments.certificate,
                 progress=report,
                 command=arguments.command_line,
-                record=arguments.record,
+                **pick(arguments, "certificate", "record"),
             )
     contradictions = []
     for one in curve.contradictions:

@@ -181,14 +181,13 @@ def agent_of(arguments: argparse.Namespace, agent: str | None, task: Task) -> Po
     if agent is None:
         return None
     return resolve_agent(
-        agent,
-        task,
-        n_stack=arguments.n_stack,
-        stochastic=arguments.stochastic,
-        pixel_max=arguments.pixel_max,
-        allow_pickle=arguments.allow_pickle,
-        vecnormalize=arguments.vecnormalize,
+        agent, task, **pick(arguments, "n_stack", "stochastic", "pixel_max", "allow_pickle", "vecnormalize")
     )
+
+
+def pick(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return the options that are called as the arguments they are for."""
+    return {name: getattr(arguments, name) for name in names}
 
 
 @contextmanager

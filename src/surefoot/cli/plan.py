@@ -13,6 +13,7 @@ from surefoot.cli.options import (
     agent_of,
     parse_requirement,
     parse_sigmas,
+    pick,
     print_json,
     print_table,
     progress_bar,
@@ -110,8 +111,7 @@ def run_plan(arguments: argparse.Namespace) -> None:
     with workers_of(arguments) as workers, progress_bar("pilot", "episodes", arguments) as report:
         forecasts = plan(
             **options,
-            require=arguments.require,
-            cores=arguments.cores,
+            **pick(arguments, "require", "cores"),
             workers=workers,
             progress_callback=report,
         )
@@ -152,10 +152,8 @@ def run_tune(arguments: argparse.Namespace) -> None:
     with workers_of(arguments) as workers, progress_bar("tuning", "episodes", arguments) as report:
         tuned = tune(
             **options,
-            budget=arguments.budget,
-            all_sigmas=arguments.all_sigmas,
+            **pick(arguments, "budget", "all_sigmas", "out"),
             workers=workers,
-            out=arguments.out,
             progress_callback=report,
         )
     if arguments.json:
@@ -187,12 +185,8 @@ def _collect_options(arguments: argparse.Namespace, command: str) -> dict[str, A
     return {
         "task": task,
         "agent": agent_of(arguments, chosen.agent, task),
-        "sigmas": arguments.sigmas,
         "n_episodes": arguments.episodes,
-        "pilot_episodes": arguments.pilot_episodes,
-        "confidence": arguments.confidence,
-        "seed": arguments.seed,
-        "device": arguments.device,
+        **pick(arguments, "sigmas", "pilot_episodes", "confidence", "seed", "device"),
     }
 
 

@@ -16,6 +16,7 @@ from surefoot.cli.options import (
     agent_of,
     parse_minutes,
     parse_sigma,
+    pick,
     print_json,
     progress_bar,
 )
@@ -120,16 +121,8 @@ def run_train(arguments: argparse.Namespace) -> None:
     task = task_of(arguments)
     # Settings before sigma: an unknown name is an error before agents are run to select one.
     preset = arguments.preset or default_preset(task)
-    settings = prepare_settings(
-        preset,
-        task,
-        memory=arguments.memory,
-        repeats=arguments.repeats,
-        time=arguments.time,
-        for_budget=arguments.for_budget,
-        init_from=arguments.init_from,
-        changes=arguments.set,
-    )
+    shaping = pick(arguments, "memory", "repeats", "time", "for_budget", "init_from")
+    settings = prepare_settings(preset, task, **shaping, changes=arguments.set)
     given = arguments.sigma
     if arguments.action_sigma > 0:
         # Before hours of training.
@@ -164,11 +157,9 @@ def run_train(arguments: argparse.Namespace) -> None:
             task=task,
             noise=noise,
             out=folder,
-            seed=arguments.seed,
+            **pick(arguments, "seed", "for_budget", "resume"),
             device=device,
             time_limit=time_limit,
-            for_budget=arguments.for_budget,
-            resume=arguments.resume,
             preset=preset,
             command=arguments.command_line,
             progress=progress,

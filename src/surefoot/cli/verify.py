@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from surefoot.cli.options import add_agent, add_output, print_json, progress_bar, say, workers_of
+from surefoot.cli.options import add_agent, add_output, pick, print_json, progress_bar, say, workers_of
 from surefoot.cli.parser import AGENT, RUN, STATISTICS, add_command, section
 from surefoot.cli.task import add_code
 from surefoot.errors import InputError
@@ -79,18 +79,11 @@ def run_verify(arguments: argparse.Namespace) -> int:
     with workers_of(arguments) as workers, progress_bar("rerunning", "blocks", arguments) as report:
         verdict = verify(
             arguments.run_dir,
-            agent=arguments.agent,
-            agent_b=arguments.agent_b,
-            blocks=arguments.blocks,
-            fresh=arguments.fresh,
-            seed=arguments.seed,
             environment=arguments.env,
             wrappers=arguments.wrapper or (),
             env_modules=arguments.env_module or (),
-            success=arguments.success,
-            env_kwargs=arguments.env_kwargs,
-            allow_pickle=arguments.allow_pickle,
-            vecnormalize=arguments.vecnormalize,
+            **pick(arguments, "agent", "agent_b", "blocks", "fresh", "seed"),
+            **pick(arguments, "success", "env_kwargs", "allow_pickle", "vecnormalize"),
             workers=_as_processes(workers),
             progress=report,
         )

@@ -7,11 +7,10 @@ from pathlib import Path
 from surefoot.files import write_text
 from surefoot.proof.comparison import NOT_ALGORITHMS, Comparison
 from surefoot.proof.rounding import format_estimate, format_exact, format_lower, format_percent, format_upper
-from surefoot.provenance import versions
 from surefoot.report import html
 from surefoot.report.finished_run import Tape
 from surefoot.report.html import escape
-from surefoot.report.page import drop_absent_parts, embed_json, fill_template, read_asset, why_no_replay
+from surefoot.report.page import drop_absent_parts, embed_json, fill_page, read_asset, why_no_replay
 from surefoot.report.taped_frames import tape_data
 
 _WIDTH = 420  # of the chart, in its own units
@@ -49,7 +48,7 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
     if tape is not None:
         replays.append(tape_data(tape, "A and B", path.parent.name))
     present = {"replay": bool(replays), "no-replay": not replays}
-    page = fill_template(
+    page = fill_page(
         drop_absent_parts(read_asset("comparison.html"), present),
         {
             "title": escape(f"{comparison.names[0]} and {comparison.names[1]} compared"),
@@ -67,7 +66,6 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
             "check": "Recompute all bounds from the episodes, by other code; exit code 0 means verified:",
             "folder": escape(str(path.parent)),
             "no-replay": escape(why_no_replay([reason])),
-            "version": escape(versions()["surefoot"]),
             "data": embed_json({"charts": [], "histograms": [], "spending": [], "replays": replays}),
         },
     )

@@ -21,7 +21,7 @@ from surefoot.report import html, sentences
 from surefoot.report.certificate_text import describe_noise, headline
 from surefoot.report.charts import group_runs
 from surefoot.report.finished_run import FinishedRun
-from surefoot.report.page import fill_template, read_asset
+from surefoot.report.page import fill_page, read_asset
 
 PAGE = "evidence.html"
 STATEMENT = "evidence.intoto.json"
@@ -108,9 +108,10 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], com
     for key, value in html.known_facts(run):
         if value is not None:
             facts.append((key, html.plain(value)))
-    return fill_template(
+    return fill_page(
         read_asset("evidence.html"),
         {
+            "title": f"Evidence for {escape(str(run.identity['agent']))}",
             "agent": escape(str(run.identity["agent"])),
             "claim": html.render_opening(
                 sentences.lead_number(groups), [headline(stated, run.required, run.baseline)], []
@@ -131,6 +132,5 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], com
             "command": escape(command),
             "statement": STATEMENT,
             "statement-hash": digest,
-            "version": escape(versions()["surefoot"]),
         },
     )

@@ -1,7 +1,7 @@
 """The HTML report of one or several runs: one file that needs no network and runs only its own script.
 
 ``write_report``, ``build_page``      the page
-``fill_template``, ``read_asset``     templates, which the evidence for auditors uses too
+``fill_page``, ``read_asset``         templates, which comparisons and the evidence for auditors use too
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
     }
     top = html.render_opening(sentences.lead_number(groups), sentences.opening_sentences(groups), inconsistencies)
     curve_title, curve_text = sentences.curve_words(groups)
-    return fill_template(
+    return fill_page(
         drop_absent_parts(read_asset("page.html"), present),
         {
             "title": escape(sentences.title_of(groups)),
@@ -94,7 +94,6 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
             "histogram-tables": "\n".join(map(html.histogram_table, histograms)),
             "no-replay": escape(why_no_replay(run.notes.get("replay") for run in runs)),
             "setups": html.render_setups(groups),
-            "version": escape(versions()["surefoot"]),
             "data": embed_json(data),
         },
     )
@@ -165,15 +164,21 @@ def drop_absent_parts(template: str, present: dict[str, bool]) -> str:
     return template
 
 
-def fill_template(template: str, values: dict[str, str]) -> str:
-    """Put every value in its place, in one pass: a value is never taken for a placeholder."""
+def fill_page(body: str, values: dict[str, str]) -> str:
+    """Return a page of this body, with the head, the style and the script that all pages have."""
     # Content Security Policy: whatever a name in somebody's file smuggles in, only this style and this script run.
     style = read_asset("page.css")
     script = "\n".join(map(read_asset, SCRIPTS))
     nothing = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:"
     policy = f"{nothing}; style-src {_policy_hash(style)}; script-src {_policy_hash(script)}"
-    known = {"style": style, "script": script, "policy": policy, **values}
-    return re.sub(r"\{\{([a-z-]+)\}\}", lambda place: known[place[1]], template)
+    version = escape(versions()["surefoot"])
+    known = {"style": style, "script": script, "policy": policy, "version": version, **values}
+    return fill_template(read_asset("head.html") + body, known)
+
+
+def fill_template(template: str, values: dict[str, str]) -> str:
+    """Put every value in its place, in one pass: a value is never taken for a placeholder."""
+    return re.sub(r"\{\{([a-z-]+)\}\}", lambda place: values[place[1]], template)
 
 
 def _policy_hash(content: str) -> str:
