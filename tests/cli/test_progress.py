@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-import surefoot
 from surefoot.cli import options
 from surefoot.cli.main import main
 from surefoot.noise import Noise
@@ -145,13 +144,3 @@ def test_where_nothing_is_kept_it_says_so(command, monkeypatch, capsys):
     assert main(command.split()) == 130
     assert capsys.readouterr().err == "surefoot: interrupted; nothing is kept.\n"
     assert not Path("run").exists()
-
-
-def test_kept_episodes_are_counted_by_the_block_and_the_last_one_is_short():
-    made = surefoot.Episodes.from_returns([1.0], sigma=0.5, floor=0, ceiling=10)
-    Path("run/blocks").mkdir(parents=True)
-    Path("run/setup.json").write_text('{"block_size": 100, "n_planned": 250}')
-    assert kept_episodes(Path("run")) == 0
-    for number, kept in ((2, 50), (0, 150), (1, 250)):
-        made.save(Path(f"run/blocks/{number:06d}.npz"))
-        assert kept_episodes(Path("run")) == kept

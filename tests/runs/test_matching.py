@@ -323,12 +323,3 @@ def test_no_attack_is_recorded_where_it_is_one_on_actions(tmp_path):
     assert list(certified_module._plan_tracks(BASE, certificate, 0.3)) == ["quiet", "attacked"]
     noisy = replace(certificate, metadata={**certificate.metadata, "action_sigma": 0.1})
     assert list(certified_module._plan_tracks(BASE, noisy, 0.3)) == ["quiet"]
-
-
-def test_the_blocks_of_another_share_do_not_count(tmp_path):
-    """In a directory with blocks of two shares, each share has its own episodes."""
-    run_share(BASE, Share(2, 2), tmp_path)
-    said = []
-    assert run_share(BASE, Share(1, 2), tmp_path, progress=lambda done, of: said.append((done, of))) == 4
-    assert said[0] == (0, 4)
-    assert len(list((tmp_path / "blocks").glob("*.npz"))) == BASE.n_blocks

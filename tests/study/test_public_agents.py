@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.public_agents import CASES, PAGE, RESULTS, SCRATCH, STARTED, Case, Landed, describe_episodes, table
+from bench.public_agents import CASES, PAGE, RESULTS, Case, Landed, describe_episodes, table
 from surefoot.episodes import Episodes
 from surefoot.files import read_json
 from surefoot.play.environments import make_task
@@ -39,19 +39,6 @@ def test_values_are_those_of_all_episodes_together():
     assert found["lower"] == certify(whole, (0.0, 0.5, 1.0)).lower.tolist()
     assert (found["episodes"], found["mean"]) == (100, 5.0)
     assert found["error"] == pytest.approx(0.1)
-
-
-def test_the_table_shows_the_public_agent_first():
-    measured = {"episodes": 100, "mean": 5.0, "error": 0.1, "lower": [4.0, 3.0, 2.0]}
-    case = CASES[0]
-    results = {
-        "trained": {f"{case.env} {STARTED}": {"steps": 1_500_000, "seconds": 300.0}},
-        "certified": {f"{case.env} {STARTED}": measured, f"{case.env} public": measured},
-    }
-    lines = table(results).splitlines()
-    assert "| `ppo/CartPole-v1_1` |" in lines[2]
-    assert f"| {STARTED} | 1.50 million, 300 s | 5.00 ± 0.10 |" in lines[3]
-    assert SCRATCH not in table(results)
 
 
 def test_the_page_shows_what_was_measured():

@@ -18,8 +18,7 @@ from surefoot.cli.baseline import add_baseline
 from surefoot.cli.certify import add_certify
 from surefoot.cli.compare import add_compare
 from surefoot.cli.doctor import add_doctor
-from surefoot.cli.explain import add_explain
-from surefoot.cli.faults import add_faults
+from surefoot.cli.explain import add_explain, add_faults
 from surefoot.cli.merge import add_merge
 from surefoot.cli.messages import in_options
 from surefoot.cli.options import OutputClosedError

@@ -4,7 +4,7 @@ Text is made here, not in the page: lower bounds are rounded down, upper bounds 
 
 ``grid_of``                                          the budgets of a chart
 ``own_curve``, ``other_methods``, ``perfect_curve``  what is drawn of one certificate
-``line``, ``round_for_drawing``                      curves as the page's data
+``line``, ``round_for_drawing``, ``round_number``      curves as the page's data
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def grid_of(runs: Sequence[FinishedRun]) -> list[float]:
             budgets.update(run.certificate.budgets.tolist())
     largest = max(budgets)
     if largest > 0:
-        step = _largest_round_number(largest / FINE)
+        step = round_number(largest / FINE, up=False)
         for index in range(math.floor(largest / step + 1e-9) + 1):
             budgets.add(float(f"{step * index:.12g}"))
     return sorted(budgets)
@@ -139,14 +139,13 @@ def _spacing_of(run: FinishedRun) -> float:
     return float(run.notes.get("step") or 1.0)
 
 
-def _largest_round_number(size: float) -> float:
-    """Return the largest of 1, 2, 5, 10, ... times a power of ten that is not above a size."""
+def round_number(size: float, *, up: bool) -> float:
+    """Return the round number next to a size, above or below it: 1, 2, 5 or 10 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(size))
-    for factor in (10, 5, 2):
-        # A size that is a round number but for a rounding error counts as one.
-        if power * factor <= size * (1 + 1e-9):
-            return power * factor
-    return power
+    # A size that is a round number but for a rounding error counts as one.
+    if up:
+        return min(power * factor for factor in (1, 2, 5, 10) if power * factor >= size * (1 - 1e-9))
+    return max(power * factor for factor in (1, 2, 5, 10) if power * factor <= size * (1 + 1e-9))
 
 
 def _recompute(run: FinishedRun, method: str, spacing: float = 1.0) -> EpisodeCertificate | None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from surefoot.proof.rounding import format_exact
 from surefoot.report.charts import Group
+from surefoot.report.curves import round_number
 
 MOST_BARS = 48
 FEW = 1  # a single bar as wide as the page shows nothing
@@ -49,14 +50,14 @@ def histogram_data(group: Group) -> dict[str, Any] | None:
 def bin_edges(low: float, high: float, whole: bool) -> NDArray[np.float64]:
     """Return the edges of at most MOST_BARS + 1 bins of round width; the largest whole number ends the last one."""
     if whole and abs(low) < 1e9 and high - low < 1e9:
-        width = float(max(1, math.ceil(_round_up((high - low + 1) / MOST_BARS))))
+        width = float(max(1, math.ceil(round_number((high - low + 1) / MOST_BARS, up=True))))
         count = math.ceil((high - low + 1) / width)
         first = high + 0.5 - count * width
         if count <= 2 * FEW:
             first -= FEW * width
             count += 2 * FEW
     else:
-        width = _round_up(((high - low) or abs(low) * 1e-3 or 1.0) / MOST_BARS)
+        width = round_number(((high - low) or abs(low) * 1e-3 or 1.0) / MOST_BARS, up=True)
         first = math.floor(low / width) * width
         count = math.floor((high - first) / width) + 1
     edges: NDArray[np.float64] = first + width * np.arange(count + 1, dtype=np.float64)
@@ -139,12 +140,3 @@ def histogram_rows(histogram: dict[str, Any]) -> tuple[list[str], list[Sequence[
         if any(counts):
             rows.append([f"{edges[index]:g} to {edges[index + 1]:g}", *map("{:,}".format, counts)])
     return ["return", *(item["label"] for item in items)], rows
-
-
-def _round_up(size: float) -> float:
-    """Return the smallest of 1, 2, 5, 10, ... times a power of ten that is not below a size."""
-    power = 10.0 ** math.floor(math.log10(size))
-    for factor in (1, 2, 5):
-        if power * factor >= size * (1 - 1e-9):
-            return power * factor
-    return power * 10

@@ -126,10 +126,13 @@ def write_figure(path: Path, certificate: Certificate, baseline: Baseline | None
     """Draw a certificate as a PNG file; raise ImportError without matplotlib."""
     from surefoot.report.certificate_figure import certificate_figure
 
+    _save_figure(path, certificate_figure(certificate, baseline), "png")
+
+
+def _save_figure(path: Path, figure: Any, kind: str) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font lacks: boxes do no harm
-        figure = certificate_figure(certificate, baseline)
-        write_whole(path, lambda file: figure.savefig(file, dpi=150))
+        write_whole(path, lambda file: figure.savefig(file, dpi=150, format=kind))
 
 
 def write_runs_figure(path: Path, runs: Sequence[FinishedRun], kind: str) -> None:
@@ -157,7 +160,4 @@ def write_runs_figure(path: Path, runs: Sequence[FinishedRun], kind: str) -> Non
                 upper=curve.upper,
             )
         )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")
-        figure = run_figure(drawn[0]) if len(drawn) == 1 else runs_figure(drawn)
-        write_whole(path, lambda file: figure.savefig(file, dpi=150, format=kind))
+    _save_figure(path, run_figure(drawn[0]) if len(drawn) == 1 else runs_figure(drawn), kind)
