@@ -50,26 +50,6 @@ def test_lambdas_are_the_agents_own_unless_given():
     assert plain.summary["method"] == "adaptive"
 
 
-def test_a_certificate_that_an_attack_refutes_is_named():
-    """Planted: a certificate of another, better agent under the name of this one."""
-    attacked = surefoot.attack(TASK, AGENT, budgets=[0.0], sigma=0.1, method="random", n_episodes=200)
-    honest = surefoot.certify(surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=200), [0.0, 0.1])
-    assert attacked.inconsistencies(honest) == []
-    facts = dict(attacked.records[0].metadata) | {"attacker": None, "budget": None, "n_planned": 2_000}
-    worse = surefoot.rollout(TASK, lambda seen: 0, sigma=0.1, n_episodes=200)
-    better = surefoot.Episodes.from_returns([30.0] * 2_000, sigma=0.1, floor=0, ceiling=30, **facts)
-    fallen = surefoot.Episodes(
-        returns=worse.returns,
-        sigma=0.1,
-        floor=0.0,
-        ceiling=30.0,
-        budget_used=np.zeros(200),
-        metadata=attacked.records[0].metadata,
-    )
-    curve = surefoot.AttackCurve(**{**vars(attacked), "records": (fallen,)})
-    assert len(curve.inconsistencies(surefoot.certify(better, [0.0]))) == 1
-
-
 def test_episodes_under_an_attacker_of_ones_own():
     quiet = surefoot.rollout(TASK, AGENT, sigma=0.0, n_episodes=20)
     attacked = surefoot.rollout(TASK, AGENT, sigma=0.0, n_episodes=20, attacker=Away(), budget=5.0)

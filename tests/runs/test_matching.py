@@ -219,14 +219,6 @@ def street(tmp_path):
     return home
 
 
-def test_the_neighbors_of_a_certificate_are_the_attacks_on_its_agent_and_the_other_way_round(street):
-    of_certificate = neighbors(street / "certificate", read_run(street / "certificate"))
-    assert [run.name for run in of_certificate] == ["attack"]
-    of_attack = neighbors(street / "attack", read_run(street / "attack"))
-    assert [run.name for run in of_attack] == ["certificate", "certificate-again"]
-    assert neighbors(street / "attack-on-another", read_run(street / "attack-on-another")) == []
-
-
 def test_a_run_is_not_its_own_neighbor(street):
     """A directory may hold both, a certificate and an attack."""
     shutil.copy(street / "attack" / "attack.json", street / "certificate")
@@ -246,18 +238,6 @@ def test_a_page_shows_a_few_neighbors(street, monkeypatch):
     assert len(shown[0]) == 1 + MOST_NEIGHBORS
     write_run_report(street / "attack-on-another")
     assert shown[1] == ["attack-on-another"]
-
-
-def test_a_certificate_in_memory_is_shown_only_if_it_is_the_one_in_the_directory(street, monkeypatch):
-    shown = []
-    monkeypatch.setattr("surefoot.runs.finish.write_report", lambda runs, path: shown.append(runs[0].certificate))
-    own = read_run(street / "certificate").certificate
-    write_run_report(street / "certificate", own)
-    assert shown[0] is own
-    other = replace(own, lower=own.lower + 1)
-    write_run_report(street / "certificate", other)
-    assert shown[1] is not other
-    assert shown[1].lower.tolist() == own.lower.tolist()
 
 
 # --- names and setups of runs -----------------------------------------------------------------------------------------
