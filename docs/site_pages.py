@@ -39,6 +39,7 @@ BUTTONS = "[Tutorial](docs/tutorial.md){ .md-button .md-button--primary } [Leade
 SHOWN = {origin: page for page, origin in (*PAGES.items(), *NOTEBOOKS.items())}
 PICTURES = (".png", ".svg", ".gif")
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: |\bsrc(?:set)?=\")([^)\s\"]+)", flags=re.MULTILINE)
+NIGHT_PICTURE = re.compile(r'\s*<source media="\(prefers-color-scheme: dark\)[^>]*>')
 WIDEST = 470  # points; what is wider has panels side by side
 # A name at the start of a cell, or a cell that is nothing but code.
 ALONE = re.compile(r"(<t[dh][^>]*>)<code>([^<\s]+|[^<]+(?=</code></td>))</code>")
@@ -51,9 +52,12 @@ CODE = re.compile(r"(^```.*?^```$)", flags=re.DOTALL | re.MULTILINE)
 
 
 def on_config(config: Any) -> Any:
-    """Name the version at the foot of every page."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    config.copyright = f"Surefoot {version}. {config.copyright}"
+    """Name the version at the foot of every page, and the addresses of the project once it has some."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    config.copyright = f"Surefoot {project['version']}. {config.copyright}"
+    addresses = project.get("urls", {})
+    config.repo_url = addresses.get("Repository")
+    config.site_url = addresses.get("Documentation", config.site_url)
     return config
 
 
@@ -85,6 +89,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     source = page.file.src_uri
     page.meta["hide"] = HIDDEN.get(source, [])
     if source == "index.md":
+        # The site has one theme switch, and turns the light pictures dark itself.
+        markdown = NIGHT_PICTURE.sub("", markdown)
         markdown = markdown.replace("## Install\n", f"{BUTTONS}\n\n## Install\n", 1)
     origin = {**PAGES, **NOTEBOOKS, EXAMPLES: f"examples/{EXAMPLES}"}.get(source, f"docs/{source}")
     parts = CODE.split(markdown)

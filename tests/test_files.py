@@ -8,11 +8,12 @@ import os
 import stat
 import tracemalloc
 import zipfile
+from email.message import Message
 
 import numpy as np
 import pytest
 
-from surefoot import files
+from surefoot import files, provenance
 from surefoot.errors import InputError
 from surefoot.files import (
     MOST_ARRAYS,
@@ -264,3 +265,12 @@ def test_two_arrays_of_one_name_are_refused(tmp_path, other, words):
         archive.writestr(other, npy((1,), b"87654321"))
     with pytest.raises(InputError, match=words):
         read_arrays(tmp_path / "x.npz")
+
+
+def test_pages_are_on_the_site_once_the_project_has_an_address(monkeypatch):
+    assert provenance.find_page("guides/units.md") == "docs/guides/units.md"
+    made = Message()
+    made["Project-URL"] = "Repository, https://example.org/code"
+    made["Project-URL"] = "Documentation, https://example.org/docs/"
+    monkeypatch.setattr(provenance, "metadata", lambda name: made)
+    assert provenance.find_page("guides/units.md") == "https://example.org/docs/guides/units.html"

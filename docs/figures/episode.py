@@ -1,6 +1,6 @@
 """Draw one attacked episode: the undefended agent falls, next to the smoothed agent, which stays up.
 
-    python -m docs.figures.episode             # draw episode.gif and episode.png from episode.json
+    python -m docs.figures.episode             # draw the pictures from episode.json, for light and dark pages
     python -m docs.figures.episode --record    # run both episodes again first, seconds of one core
 
 Both agents start in the same state (one seed) and are attacked by Algorithm 1 of the paper with the same budget. The
@@ -40,6 +40,7 @@ PLAIN, SOFT, RULE, PAPER = "#22282d", "#5a636b", "#d5d9dd", "#ffffff"
 COLORS = {"undefended": "#a61c00", "smoothed": "#0b5394"}
 SLOW = 30  # steps that are shown one by one: the undefended agent falls early
 HOLD = 2_500  # milliseconds of the last picture
+NIGHT = 13  # the darkest gray of pictures for dark pages
 
 
 def record() -> dict[str, Any]:
@@ -165,8 +166,9 @@ def main() -> None:
     steps = [*range(SLOW), *range(SLOW, most, 2), most - 1]
     pictures = [picture(tape, step) for step in steps]
     durations = [110 if step < SLOW else 60 for step in steps[:-1]] + [HOLD]
-    save(pictures, durations, "episode")
-    save([stacked(one) for one in pictures], durations, "episode-narrow")
+    for name, shown in (("episode", pictures), ("episode-narrow", [stacked(one) for one in pictures])):
+        save(shown, durations, name)
+        save([darkened(one) for one in shown], durations, f"{name}-dark")
     put(ROOT / "README.md", "episode", caption(tape))
 
 
@@ -176,6 +178,14 @@ def stacked(wide: Image.Image) -> Image.Image:
     for place in (0, 1):
         tall.paste(wide.crop((place * (WIDTH + 1), 0, (place + 1) * WIDTH, HEIGHT)), (place, place * HEIGHT))
     return tall
+
+
+def darkened(light: Image.Image) -> Image.Image:
+    """Return a picture for dark pages: white and black change places, every color keeps its hue."""
+    colors = np.asarray(light).astype(int)
+    ends = colors.max(axis=2, keepdims=True) + colors.min(axis=2, keepdims=True)
+    inverted = colors + 255 - ends
+    return Image.fromarray((NIGHT + inverted * (255 - NIGHT) // 255).astype(np.uint8))
 
 
 def save(pictures: list[Image.Image], durations: list[int], name: str) -> None:

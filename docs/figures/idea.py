@@ -1,11 +1,13 @@
 """Draw the loop of attacker, noise and agent, and keep the certificate that ``make certify`` prints.
 
-python docs/figures/idea.py    # writes idea-loop.svg and idea-curve.json, the certificate
+python docs/figures/idea.py           # writes idea-curve.json, the certificate, and the drawings
+python docs/figures/idea.py --draw    # the drawings alone: idea-loop.svg and idea-loop-dark.svg
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,43 +24,43 @@ HERE = Path(__file__).resolve().parent
 AGENT = "cartpole-5-gru-polished-s0.35"
 SIGMA = 0.35
 BUDGETS = tuple(step / 10 for step in range(11))
-BOUND, ATTACK, NOISE, PLAIN = "#0b5394", "#a61c00", "#38761d", "#333333"
+LIGHT = {"agent": "#0b5394", "attacker": "#a61c00", "noise": "#38761d", "words": "#333333", "paper": "white"}
+DARK = {"agent": "#86bdf0", "attacker": "#ff9c8a", "noise": "#86cf9b", "words": "#d5dbe1", "paper": "#0d1117"}
 
 
-def box(axes: Axes, centre: tuple[float, float], title: str, note: str, colour: str) -> None:
+def box(axes: Axes, centre: tuple[float, float], title: str, note: str, colors: dict[str, str]) -> None:
     """Draw one station of the loop."""
     x, y = centre
+    colour = colors.get(title, colors["words"])
     width, height = 3.9, 1.75
-    axes.add_patch(
-        FancyBboxPatch(
-            (x - width / 2, y - height / 2), width, height, boxstyle="round,pad=0.05", fc="white", ec=colour, lw=1.8
-        )
-    )
+    frame = {"boxstyle": "round,pad=0.05", "fc": colors["paper"], "ec": colour, "lw": 1.8}
+    axes.add_patch(FancyBboxPatch((x - width / 2, y - height / 2), width, height, **frame))
     axes.text(x, y + 0.32, title, ha="center", va="center", fontsize=11, color=colour, weight="bold")
-    axes.text(x, y - 0.38, note, ha="center", va="center", fontsize=8, color=PLAIN)
+    axes.text(x, y - 0.38, note, ha="center", va="center", fontsize=8, color=colors["words"])
 
 
-def arrow(axes: Axes, begin: tuple[float, float], end: tuple[float, float]) -> None:
+def arrow(axes: Axes, begin: tuple[float, float], end: tuple[float, float], color: str) -> None:
     """Draw one arrow between stations."""
-    axes.add_patch(FancyArrowPatch(begin, end, arrowstyle="-|>", mutation_scale=14, lw=1.4, color=PLAIN))
+    axes.add_patch(FancyArrowPatch(begin, end, arrowstyle="-|>", mutation_scale=14, lw=1.4, color=color))
 
 
-def draw_loop(axes: Axes) -> None:
+def draw_loop(axes: Axes, colors: dict[str, str]) -> None:
     """Draw what happens to an observation on its way to the agent."""
+    words = colors["words"]
     axes.set_xlim(-0.2, 10.2)
     axes.set_ylim(0.1, 7.7)
     axes.axis("off")
-    axes.set_title("Every step: attack first, then noise", fontsize=11)
+    axes.set_title("Every step: attack first, then noise", fontsize=11, color=words)
     left, right, low, high = 2.0, 8.0, 1.6, 6.2
-    box(axes, (left, high), "environment", "unchanged", PLAIN)
-    box(axes, (right, high), "attacker", "adds a perturbation; l2 norm\nover the episode ≤ budget", ATTACK)
-    box(axes, (right, low), "noise", "adds fresh Gaussian noise,\nunknown to the attacker", NOISE)
-    box(axes, (left, low), "agent", "deterministic function of\nits observations", BOUND)
-    arrow(axes, (left + 2.05, high), (right - 2.05, high))
-    arrow(axes, (right, high - 0.95), (right, low + 0.95))
-    arrow(axes, (right - 2.05, low), (left + 2.05, low))
-    arrow(axes, (left, low + 0.95), (left, high - 0.95))
-    small = {"fontsize": 9, "color": PLAIN}
+    box(axes, (left, high), "environment", "unchanged", colors)
+    box(axes, (right, high), "attacker", "adds a perturbation; l2 norm\nover the episode ≤ budget", colors)
+    box(axes, (right, low), "noise", "adds fresh Gaussian noise,\nunknown to the attacker", colors)
+    box(axes, (left, low), "agent", "deterministic function of\nits observations", colors)
+    arrow(axes, (left + 2.05, high), (right - 2.05, high), words)
+    arrow(axes, (right, high - 0.95), (right, low + 0.95), words)
+    arrow(axes, (right - 2.05, low), (left + 2.05, low), words)
+    arrow(axes, (left, low + 0.95), (left, high - 0.95), words)
+    small = {"fontsize": 9, "color": words}
     axes.text(5.0, high + 0.25, "observation", ha="center", **small)
     axes.text(right - 0.2, (low + high) / 2, "perturbed\nobservation", ha="right", va="center", **small)
     axes.text(5.0, low - 0.55, "noisy\nobservation", ha="center", va="center", **small)
@@ -75,14 +77,21 @@ def certified() -> dict[str, Any]:
     return {**stated, "curve": {"budgets": [bound.budget for bound in between], **curve}}
 
 
-def main() -> None:
-    """Run the episodes of ``make certify``, certify them, write the numbers and the figure."""
-    mpl.rcParams.update({"svg.hashsalt": "surefoot", "font.size": 9})
-    (HERE / "idea-curve.json").write_text(json.dumps(certified(), indent=2) + "\n", encoding="utf-8")
-    figure = Figure(figsize=(4.6, 3.7), layout="constrained")
+def draw(colors: dict[str, str], name: str) -> None:
+    """Write the loop in some colors."""
+    figure = Figure(figsize=(4.6, 3.7), layout="constrained", facecolor=colors["paper"])
     FigureCanvasSVG(figure)
-    draw_loop(figure.subplots())
-    figure.savefig(HERE / "idea-loop.svg", metadata={"Date": None, "Creator": None})
+    draw_loop(figure.subplots(), colors)
+    figure.savefig(HERE / name, metadata={"Date": None, "Creator": None})
+
+
+def main() -> None:
+    """Run the episodes of ``make certify`` and certify them, unless only the drawings are asked for; draw."""
+    mpl.rcParams.update({"svg.hashsalt": "surefoot", "font.size": 9})
+    if "--draw" not in sys.argv[1:]:
+        (HERE / "idea-curve.json").write_text(json.dumps(certified(), indent=2) + "\n", encoding="utf-8")
+    draw(LIGHT, "idea-loop.svg")
+    draw(DARK, "idea-loop-dark.svg")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import inspect
 import platform
 import sys
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, metadata, version
 from importlib.resources import files
 from pathlib import Path
 
@@ -20,6 +20,27 @@ def checkout() -> Path | None:
     # Two folders that are not part of a wheel.
     is_checkout = (root / "zoo").is_dir() and (root / "study").is_dir()
     return root if is_checkout else None
+
+
+def install_command(extra: str) -> str:
+    """Return what installs an extra: that of the checkout, whose code is installed there, or that of the release."""
+    source = "surefoot" if checkout() is None else "."
+    return f"pip install '{source}[{extra}]'"
+
+
+def find_page(path: str) -> str:
+    """Return where a page of the documentation is: on the site that ``[project.urls]`` names, else in the repository.
+
+    >>> from surefoot.provenance import find_page
+    >>> find_page("guides/units.md").endswith("guides/units.md")
+    True
+    """
+    with suppress(PackageNotFoundError):
+        for line in metadata("surefoot").get_all("Project-URL") or ():
+            name, _, address = line.partition(", ")
+            if name == "Documentation":
+                return f"{address.rstrip('/')}/{path.removesuffix('.md')}.html"
+    return f"docs/{path}"
 
 
 def versions() -> dict[str, str]:

@@ -72,5 +72,5 @@ def test_without_ale_py_one_line_says_what_to_install(capsys, monkeypatch, argum
     monkeypatch.setitem(sys.modules, "ale_py", None)
     code, out, err = called(capsys, *arguments.split())
     assert (code, out) == (2, "")
-    assert "pip install '.[all]'" in err
+    assert "pip install '.[atari]'" in err
     assert len(err.strip().splitlines()) == 1

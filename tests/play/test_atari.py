@@ -251,7 +251,7 @@ def test_a_dead_process_is_told():
 
 def test_ale_py_is_asked_for_in_words(monkeypatch):
     monkeypatch.setitem(sys.modules, "ale_py", None)
-    with pytest.raises(InputError, match=r"Atari needs ale-py.*pip install '.\[all\]'"):
+    with pytest.raises(InputError, match=r"Atari needs ale-py.*pip install '.\[atari\]'"):
         get_task("freeway")
     with pytest.raises(InputError, match="Atari needs ale-py"):
         Fleet([ROUND], [0])

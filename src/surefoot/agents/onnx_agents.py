@@ -19,7 +19,7 @@ from surefoot.agents.onnx_model import needs_data_file
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
 from surefoot.files import MOST_ARRAYS, read_bytes, untrusted
-from surefoot.provenance import sha256
+from surefoot.provenance import install_command, sha256
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -114,7 +114,7 @@ def _input_shape(path: Path, inner: Onnx, spaces: Spaces) -> tuple[int, ...]:
         inputs = inner.open_session().get_inputs()
     except ImportError as error:
         raise InputError(
-            "ONNX agents need onnxruntime, which is not installed; from a checkout: pip install '.[onnx]'"
+            f"ONNX agents need onnxruntime, which is not installed; install it with: {install_command('onnx')}"
         ) from error
     except Exception as error:
         raise InputError(f"{path} is not an ONNX model that onnxruntime can run: {_one_line(error)}") from error

@@ -12,7 +12,7 @@ from typing import Any
 from surefoot import __version__
 from surefoot.cli.options import add_json, print_json
 from surefoot.cli.parser import add_command
-from surefoot.provenance import checkout
+from surefoot.provenance import install_command
 
 # Packages of each extra, and what it is for.
 EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -65,8 +65,6 @@ def _list_packages(packages: Mapping[str, str | None]) -> str:
 
 def examine_installation() -> dict[str, Any]:
     """Return versions, GPU and extras as JSON data."""
-    # From a checkout its own code is installed, not a release.
-    source = "surefoot" if checkout() is None else "."
     extras = {}
     for name, (packages, purpose) in EXTRAS.items():
         there = {package: _find_version(package) for package in packages}
@@ -74,7 +72,7 @@ def examine_installation() -> dict[str, Any]:
             "installed": all(there.values()),
             "packages": there,
             "purpose": purpose,
-            "install": f"pip install '{source}[{name}]'",
+            "install": install_command(name),
         }
     return {
         "surefoot": __version__,

@@ -28,6 +28,7 @@ from surefoot.cli.report import add_report
 from surefoot.cli.train import add_train
 from surefoot.cli.verify import add_verify
 from surefoot.errors import InputError, is_out_of_memory, printable
+from surefoot.provenance import install_command
 
 INTERRUPTED = 130
 CRASHED = 70
@@ -95,10 +96,7 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         if package not in OPTIONAL_PACKAGES:
             raise
         extra = "ray" if package == "ray" else "all"
-        return _report_failure(
-            f"this needs the package {error.name}; install it with: pip install 'surefoot[{extra}]' (in a checkout "
-            f"'.[{extra}]')"
-        )
+        return _report_failure(f"this needs the package {error.name}; install it with: {install_command(extra)}")
     except KeyboardInterrupt as stopped:
         # A run that keeps something says so (errors.Interrupted); the interpreter's own interrupt says nothing.
         kept = str(stopped) or "nothing is kept."

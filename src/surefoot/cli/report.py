@@ -10,6 +10,7 @@ from typing import Any
 from surefoot.cli.parser import RUN, add_command, section
 from surefoot.errors import InputError
 from surefoot.files import untrusted, write_text
+from surefoot.provenance import install_command
 from surefoot.report.exports import as_csv, as_latex, as_markdown
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.page import REPORT_FILE, write_report
@@ -97,7 +98,7 @@ def _write_format(arguments: argparse.Namespace, folders: list[Path]) -> Path:
             write_runs_figure(path, runs, arguments.format)
         except ImportError as error:
             raise InputError(
-                f"--format {arguments.format} needs matplotlib; install it: pip install 'surefoot[plot]'"
+                f"--format {arguments.format} needs matplotlib; install it with: {install_command('plot')}"
             ) from error
     elif arguments.format == "html":
         path = arguments.out or place / REPORT_FILE

@@ -14,6 +14,7 @@ from surefoot.cli.options import numbers_type, refuse
 from surefoot.cli.parser import ADVANCED, AGENT, offer_names, section
 from surefoot.errors import InputError
 from surefoot.play.measured_baselines import BASELINES
+from surefoot.provenance import find_page
 
 if TYPE_CHECKING:
     from surefoot.play.task import Task
@@ -278,7 +279,7 @@ def limits_note(arguments: argparse.Namespace, chosen: Chosen, task: Task) -> li
         elif arguments.reward_range is not None:
             whence = "--reward-range"
         else:
-            whence = f"the rules of {task.environment} ({DOCS})"
+            whence = f"the rules of {task.environment} ({find_page(DOCS)})"
         lines.append(f"Floor {scoring.floor:g} and {ceiling} follow from {whence}.")
     known = registered_steps(task.environment)
     if arguments.max_steps is not None and known not in (None, scoring.max_steps):

@@ -24,6 +24,7 @@ from surefoot.play.floors import DOCS, KNOWN, NOTHING, Rules, known_rules, named
 from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
 from surefoot.play.tasks import TENSOR_BLOCKS, check_discount, discounted, get_task, tensors
 from surefoot.play.workers import run_apart
+from surefoot.provenance import find_page
 
 
 def make_task(
@@ -168,7 +169,7 @@ class Inspected:
                 why = f"none can be proved, because {self.rules.proof}; clip rewards or certify success, "
             wanted.append(
                 "floor=F, the lowest return its rules allow, or reward_range=(LOW, HIGH), the range of every reward "
-                f"({why}see {DOCS})"
+                f"({why}see {find_page(DOCS)})"
             )
         return wanted
 

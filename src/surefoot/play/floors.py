@@ -19,7 +19,7 @@ from gymnasium import wrappers
 from surefoot.errors import InputError
 from surefoot.play.envs.source import parse_wrapper
 
-DOCS = "docs/guides/floor-and-ceiling.md"
+DOCS = "guides/floor-and-ceiling.md"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from surefoot.proof.rounding import (
     format_percent,
     format_upper,
 )
+from surefoot.provenance import install_command
 from surefoot.report.offsets import HeldBudget, named_features, step_seconds_of, unit_of_budgets
 
 if TYPE_CHECKING:
@@ -125,9 +126,7 @@ def as_frame(certificate: Certificate) -> DataFrame:
     try:
         from pandas import DataFrame
     except ImportError as error:
-        raise InputError(
-            "to_frame() needs pandas; install it with: pip install 'surefoot[frames]' (in a checkout '.[frames]')"
-        ) from error
+        raise InputError(f"to_frame() needs pandas; install it with: {install_command('frames')}") from error
     upper = None if certificate.upper is None else certificate.upper.tolist()
     return DataFrame({"budget": asked_budgets(certificate), "lower": certificate.lower.tolist(), "upper": upper})
 

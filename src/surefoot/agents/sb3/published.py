@@ -17,6 +17,7 @@ from typing import Any
 
 from surefoot.errors import InputError
 from surefoot.files import open_zip, read_bytes
+from surefoot.provenance import install_command
 
 # Bytes of a YAML file: the zoo's have some 1,000, and reading them is slow.
 MOST_SETTINGS = 2**16
@@ -258,7 +259,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         import yaml
     except ImportError as error:
-        raise InputError(f"{path} needs PyYAML; from a checkout: pip install '.[all]'") from error
+        raise InputError(f"{path} needs PyYAML; install it with: {install_command('play')}") from error
 
     def read_ordered(loader: Any, node: Any) -> dict[str, Any]:
         pairs = loader.construct_sequence(node, deep=True)

@@ -30,6 +30,7 @@ from surefoot.agents.sb3.settings import (
 from surefoot.agents.sb3.statistics import live_statistics, read_statistics
 from surefoot.errors import InputError, NotAllowedError
 from surefoot.files import untrusted
+from surefoot.provenance import install_command
 
 NONE = "none"
 TRUST = "if you trust its author, use allow_pickle=True"
@@ -214,9 +215,8 @@ def _load_model(path: Path, data: Mapping[str, Any]) -> Any:
         # Acting needs no replay buffer, which would otherwise take gigabytes.
         return getattr(import_module(package), algorithm).load(path, device="cpu", buffer_size=1)
     except ImportError as error:
-        raise InputError(
-            f"{path} needs a package that is not installed ({error}); from a checkout: pip install '.[all]'"
-        ) from error
+        how = "pip install sb3-contrib" if package == "sb3_contrib" else install_command("train")
+        raise InputError(f"{path} needs a package that is not installed ({error}); install it with: {how}") from error
     except Exception as error:
         # Unpickling may raise anything.
         raise InputError(f"{path} could not be loaded by Stable-Baselines3: {error}") from error

@@ -23,6 +23,7 @@ from surefoot.agents.sb3.cnn import cnn_settings, cnn_weights
 from surefoot.agents.sb3.settings import SB3_ACTIVATIONS
 from surefoot.errors import InputError
 from surefoot.files import write_whole
+from surefoot.provenance import install_command
 
 
 def write_zip(policy: Policy, path: str | Path, *, as_ppo: bool = False) -> str:
@@ -120,7 +121,7 @@ def _save_model(policy: Policy, made: _Model) -> bytes:
         import stable_baselines3
     except ImportError as error:
         raise InputError(
-            "writing an SB3 file needs Stable-Baselines3; from a checkout: pip install '.[all]'"
+            f"writing an SB3 file needs Stable-Baselines3; install it with: {install_command('train')}"
         ) from error
     spaces = _SpacesOnly(Box(-np.inf, np.inf, policy.spaces.stacked_shape, np.float32), made.actions)
     if made.kind == "CnnPolicy":

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.screens import SCREEN, SIDE, Frames, Shrinker
+from surefoot.provenance import install_command
 
 SKIP = 4
 NO_OPS = 30
@@ -236,6 +237,6 @@ def load_ale() -> Any:
         import ale_py.roms
     except ImportError as error:
         raise InputError(
-            f"Atari needs ale-py, which is not installed ({error}); from a checkout: pip install '.[all]'"
+            f"Atari needs ale-py, which is not installed ({error}); install it with: {install_command('atari')}"
         ) from error
     return ale_py
