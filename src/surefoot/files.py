@@ -73,20 +73,18 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], *, compress: bool = True) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write named arrays as an ``.npz``; object arrays would need pickle and are rejected."""
     assert all(array.dtype != object for array in arrays.values())
-    save: Any = np.savez_compressed if compress else np.savez
+    save: Any = np.savez_compressed
     write_whole(path, lambda file: save(file, **arrays))
 
 
-def write_npz(
-    path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, compress: bool = True
-) -> None:
+def write_npz(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write named arrays and a JSON object about them as one ``.npz``; none of the arrays is called ``header``."""
     assert "header" not in arrays
     text = json.dumps(header, allow_nan=False).encode()
-    write_arrays(path, {"header": np.frombuffer(text, dtype=np.uint8), **arrays}, compress=compress)
+    write_arrays(path, {"header": np.frombuffer(text, dtype=np.uint8), **arrays})
 
 
 @contextmanager

@@ -126,7 +126,7 @@ def test_a_trained_agent_is_left_with_card_and_curve(trained):
     assert card["training"]["settings"] == TINY.as_dict()
     assert (policy.name, policy.sha256) == ("mountain-car-s0.2", card["sha256"])
     assert [step for step, _, _ in seen] == [80, 160, 240]
-    assert not (out / "checkpoint.npz").exists()
+    assert not (out / "checkpoint.pt").exists()
     loaded = zoo.load(str(out))
     np.testing.assert_array_equal(
         play(Plan(task=TASK, policy=loaded, noise=Noise.of(0.2), n_episodes=2)).returns,

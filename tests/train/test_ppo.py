@@ -15,7 +15,6 @@ from surefoot.agents.resolve import as_policy
 from surefoot.cli.main import main
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import read_npz
 from surefoot.noise import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
@@ -26,7 +25,7 @@ from surefoot.proof.forecast import forecast
 from surefoot.train import ppo, selection
 from surefoot.train.actors import deployed_weights
 from surefoot.train.deployed import policy_from_weights
-from surefoot.train.folder import TrainingCurve
+from surefoot.train.folder import TrainingCurve, TrainingFolder
 from surefoot.train.ppo import Batch, Players, PpoLearner, Running, train_ppo
 from surefoot.train.presets import PPO
 from surefoot.train.settings import PpoSettings
@@ -461,12 +460,12 @@ def test_a_training_that_goes_on_has_the_statistics_of_all_its_steps(tmp_path):
     first = (tmp_path / "run" / "curve.csv").read_text()
     tiny(tmp_path / "run", PENDULUM, memory="gru", **ONE_BY_ONE | {"total_steps": 2_000}, resume=True)
     assert (tmp_path / "run" / "curve.csv").read_text().startswith(first)
-    header, arrays = read_npz(tmp_path / "run" / "checkpoint.npz", "checkpoint")
+    checkpoint = TrainingFolder(tmp_path / "run", resume=True).load_checkpoint()
     steps = zoo.load_card(str(tmp_path / "run"))["training"]["steps"]
     assert steps >= 2_000
-    assert header["counters"]["observed.count"] == header["counters"]["returned.count"] == steps
+    assert checkpoint.counters["observed.count"] == checkpoint.counters["returned.count"] == steps
     # Of a pendulum cosine and sine are within [-1, 1].
-    assert abs(arrays["observed.mean"][:2]).max() < 1
+    assert abs(checkpoint.arrays["observed.mean"][:2]).max() < 1
 
 
 def test_the_command_starts_from_an_sb3_model(tmp_path, capsys):

@@ -243,7 +243,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     asked = scripted(monkeypatch, [10, 40, 30, 20, 39, 41, 5])
     with pytest.raises(KilledError):
         tiny(tmp_path / "run", progress=stop_at(500))
-    assert (tmp_path / "run" / "checkpoint.npz").exists()  # of step 400
+    assert (tmp_path / "run" / "checkpoint.pt").exists()  # of step 400
     assert [row[:2] for row in curve_of(tmp_path / "run")] == [[100, 10], [200, 40], [300, 30], [400, 20]]
     assert not (tmp_path / "run" / "agent.json").exists()
     with pytest.raises(InputError, match="is not empty; give resume=True"):
@@ -260,7 +260,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     training = zoo.load_card(str(tmp_path / "run"))["training"]
     assert (training["steps"], training["best_step"], training["best_validation"]) == (600, 500, 41)
     assert policy.sha256 == weights_hash(*reversed(zoo.parts_of(asked[5][0])))
-    assert not (tmp_path / "run" / "checkpoint.npz").exists()
+    assert not (tmp_path / "run" / "checkpoint.pt").exists()
 
 
 def test_a_kill_costs_no_more_than_the_time_between_checkpoints(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -243,26 +244,12 @@ class Transitions:
 class TransitionBuffer(FrameBuffer):
     """Frames with what was done there and what came of it: transitions over ``n_steps`` steps."""
 
-    def __init__(
-        self,
-        rows: int,
-        n_envs: int,
-        shape: tuple[int, ...],
-        n_stack: int,
-        *,
-        n_steps: int,
-        gamma: float,
-        sigma: float,
-        batch_size: int,
-        stream: Stream,
-    ) -> None:
-        super().__init__(
-            rows, n_envs, shape, n_stack, n_steps=n_steps, sigma=sigma, batch_size=batch_size, stream=stream
-        )
+    def __init__(self, *sizes: Any, gamma: float, **options: Any) -> None:
+        super().__init__(*sizes, **options)
         self.gamma = gamma
-        self.action = torch.zeros((rows, n_envs), dtype=torch.int64, device=stream.device)
-        self.reward = torch.zeros((rows, n_envs), device=stream.device)
-        self.over = torch.zeros((rows, n_envs), dtype=torch.uint8, device=stream.device)
+        self.action = torch.zeros_like(self.age)
+        self.reward = torch.zeros_like(self.age, dtype=torch.float32)
+        self.over = torch.zeros_like(self.age, dtype=torch.uint8)
 
     def add(self, action: Tensor, reward: Tensor, over: Tensor) -> None:
         """End the row: the actions, the rewards, and whether the episode is over."""

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -263,20 +264,9 @@ class StudentLoop(TrainingLoop):
 class LabeledBuffer(FrameBuffer):
     """Frames with what a teacher says every action is worth there."""
 
-    def __init__(
-        self,
-        rows: int,
-        n_envs: int,
-        shape: tuple[int, ...],
-        n_stack: int,
-        *,
-        n_actions: int,
-        sigma: float,
-        batch_size: int,
-        stream: Stream,
-    ) -> None:
-        super().__init__(rows, n_envs, shape, n_stack, n_steps=0, sigma=sigma, batch_size=batch_size, stream=stream)
-        self.values = torch.zeros((rows, n_envs, n_actions), device=stream.device)
+    def __init__(self, *sizes: Any, n_actions: int, **options: Any) -> None:
+        super().__init__(*sizes, n_steps=0, **options)
+        self.values = torch.zeros((*self.age.shape, n_actions), device=self.age.device)
 
     def label(self, values: Tensor) -> None:
         """End the row: the teacher's values of the actions."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from surefoot.agents import files as agent_files
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
-from surefoot.files import read_npz, safe_name, write_npz, write_text
+from surefoot.files import safe_name, untrusted, write_text, write_whole
 from surefoot.noise import Noise
 from surefoot.play.task import Task
 from surefoot.play.tasks import TASKS
@@ -29,8 +30,7 @@ from surefoot.provenance import sha256, versions
 from surefoot.train.settings import TrainingSettings
 
 CHECKPOINT_SCHEMA = 1
-MAX_CHECKPOINT_BYTES = 2**40  # a checkpoint has a replay buffer, and is the work of the user who resumes it
-CHECKPOINT = "checkpoint.npz"
+CHECKPOINT = "checkpoint.pt"
 REPEATS = "repeat-*"
 CURVE_COLUMNS = ("step", "mean_return", "std_return", "exploration", "certified")
 
@@ -198,12 +198,16 @@ class Checkpoint:
     Attributes:
         path: The file.
         counters: What the trainer stored in addition to arrays, as JSON data.
-        arrays: Weights, moments of the optimizers, and the trainer's own arrays.
+        arrays: The trainer's own arrays.
+        networks: Weights by the names of networks.
+        moments: The state of Adam by the names of optimizers.
     """
 
     path: Path
     counters: Mapping[str, Any]
     arrays: NamedArrays
+    networks: Mapping[str, Any]
+    moments: Mapping[str, Any]
 
     def restore(self, networks: Networks, optimizers: Optimizers) -> None:
         """Restore networks and optimizers, by the names that they were saved under.
@@ -211,17 +215,20 @@ class Checkpoint:
         Raises:
             InputError: If the networks are of other sizes.
         """
-        for name, network in networks.items():
-            arrays = arrays_under(self.arrays, f"network.{name}.")
-            stored = {key: torch.from_numpy(value) for key, value in arrays.items()}
-            try:
-                network.load_state_dict(stored)
-            except RuntimeError as error:
-                raise InputError(
-                    f"{self.path.parent} contains a checkpoint of another task or version; give another out="
-                ) from error
+        try:
+            for name, network in networks.items():
+                network.load_state_dict(self.networks[name])
+        except (KeyError, RuntimeError) as error:
+            raise InputError(
+                f"{self.path.parent} contains a checkpoint of another task or version; give another out="
+            ) from error
         for name, optimizer in optimizers.items():
-            _restore_optimizer(optimizer, arrays_under(self.arrays, f"adam.{name}."))
+            # Loading replaces a tensor that holds the learning rate, which a captured graph reads.
+            rates = [group["lr"] for group in optimizer.param_groups]
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": self.moments[name], "param_groups": groups})
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
 
 
 class TrainingFolder:
@@ -253,21 +260,11 @@ class TrainingFolder:
         Args:
             counters: What the trainer needs in addition to arrays, as JSON data.
             networks: Networks by name.
-            optimizers: Adam by name; moments of parameters that are in none of the networks are left out.
+            optimizers: Adam by name.
             arrays: Other arrays of the trainer.
         """
         self.count_seconds()
         curve = self.curve
-        stored = dict(arrays or {})
-        # Prefixes keep networks, moments and the best weights apart from the trainer's own arrays.
-        for name, network in networks.items():
-            for key, value in network.state_dict().items():
-                stored[f"network.{name}.{key}"] = value.detach().cpu().contiguous().numpy()
-        kept = {id(parameter) for network in networks.values() for parameter in network.parameters()}
-        for name, optimizer in optimizers.items():
-            stored |= _moments(optimizer, kept, f"adam.{name}.")
-        for key, value in curve.best_weights.items():
-            stored[f"best.{key}"] = value
         header = {
             "schema": CHECKPOINT_SCHEMA,
             "counters": dict(counters),
@@ -277,27 +274,37 @@ class TrainingFolder:
             "steps": curve.steps,
             "seconds": curve.seconds,
         }
-        # Weights and noise do not compress.
-        write_npz(self.path / CHECKPOINT, header, stored, compress=False)
+        content = {
+            "header": json.dumps(header, allow_nan=False),
+            "networks": {name: network.state_dict() for name, network in networks.items()},
+            "moments": {name: optimizer.state_dict()["state"] for name, optimizer in optimizers.items()},
+            "arrays": _as_tensors(arrays or {}),
+            "best": _as_tensors(curve.best_weights),
+        }
+        write_whole(self.path / CHECKPOINT, lambda file: torch.save(content, file))
         write_text(self.path / "curve.csv", curve.as_csv())
 
     def load_checkpoint(self) -> Checkpoint:
         """Read the checkpoint, the curve into ``curve``."""
         path = self.path / CHECKPOINT
-        header, arrays = read_npz(path, "checkpoint", most=MAX_CHECKPOINT_BYTES)
+        with untrusted(path, "checkpoint"):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+            header = json.loads(content["header"])
         if header.get("schema") != CHECKPOINT_SCHEMA:
             raise InputError(f"{self.path} contains a checkpoint of another task or version; give another out=")
         self.curve = TrainingCurve(
             rows=[tuple(row) for row in header["curve"]],
             best=-np.inf if header["best"] is None else header["best"],
             best_step=header["best_step"],
-            best_weights=arrays_under(arrays, "best."),
+            best_weights=_as_arrays(content["best"]),
             steps=header["steps"],
             seconds=header["seconds"],
         )
         # The seconds of the earlier parts are in the curve; this part begins now.
         self._began = time.monotonic()
-        return Checkpoint(path, header["counters"], arrays)
+        return Checkpoint(
+            path, header["counters"], _as_arrays(content["arrays"]), content["networks"], content["moments"]
+        )
 
     def finish(self, policy: Policy, card: Mapping[str, Any], *, keep_checkpoint: bool = False) -> None:
         """Write the agent, its curve and its model card: the given one, and what the curve says under ``training``.
@@ -343,9 +350,12 @@ def has_checkpoint(path: Path) -> bool:
     return (path / CHECKPOINT).exists() or any(path.glob(REPEATS))
 
 
-def arrays_under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> NamedArrays:
-    """Return the arrays whose names begin with the prefix, without it."""
-    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+def _as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _as_arrays(tensors: Mapping[str, torch.Tensor]) -> NamedArrays:
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def short_name(task: Task) -> str:
@@ -376,40 +386,6 @@ def candidate(card: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("preset", "seed", "steps", "seconds", "best_step", "best_validation", "trained_on")
     shown = {key: training[key] for key in kept if key in training}
     return {**shown, "selection": card.get("selection"), "curve": card["curve"]}
-
-
-def _moments(optimizer: torch.optim.Optimizer, kept: set[int], prefix: str) -> NamedArrays:
-    """Return Adam's moments of the kept parameters, by the number of the parameter."""
-    arrays: NamedArrays = {}
-    for index, parameter in enumerate(_parameters(optimizer)):
-        if id(parameter) not in kept:
-            continue
-        for key, value in optimizer.state.get(parameter, {}).items():
-            arrays[f"{prefix}{index}.{key}"] = value.cpu().contiguous().numpy()
-    return arrays
-
-
-def _restore_optimizer(optimizer: torch.optim.Optimizer, arrays: NamedArrays) -> None:
-    """Restore what ``_moments`` returned, without its prefix."""
-    parameters = _parameters(optimizer)
-    state: dict[int, dict[str, Any]] = {}
-    for name, value in arrays.items():
-        number, key = name.split(".", 1)
-        index = int(number)
-        stored = torch.from_numpy(value)
-        if stored.shape == parameters[index].shape:
-            # Moments lie in memory as their parameter does, which the fused optimizer requires.
-            stored = torch.empty_like(parameters[index], requires_grad=False).copy_(stored)
-        state.setdefault(index, {})[key] = stored
-    # Loading replaces a tensor that holds the learning rate, which a captured graph reads.
-    rates = [group["lr"] for group in optimizer.param_groups]
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _claim_folder(path: Path, resume: bool) -> None:
