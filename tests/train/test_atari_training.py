@@ -205,17 +205,16 @@ def test_what_to_do_is_learned_from_what_is_seen():
 def test_players_and_buffer_agree_with_the_emulators():
     """What is booked is what was played; a goal ends the bootstrapping and the network sees the noisy stack."""
     task = get_task("pong-full")
-    settings = replace(TINY, loss_weight=0.5)
-    learner, curve = QLearner(task, 0.1, settings, CPU, 0), TrainingCurve()
-    players = ExploringEmulators(task, 0.1, settings, CPU, 0, 0, 1)
-    QLearningLoop(replace(settings, learning_starts=10**6), learner, players).run_until(curve, 160, None)
+    learner, curve = QLearner(task, 0.1, TINY, CPU, 0), TrainingCurve()
+    players = ExploringEmulators(task, 0.1, TINY, CPU, 0, 0, 1)
+    QLearningLoop(replace(TINY, learning_starts=10**6), learner, players).run_until(curve, 160, None)
     buffer = learner.buffer
     assert curve.steps == 160
     assert int(buffer.head) == buffer.written == 80
     assert torch.equal(buffer.age[:80, 0], torch.arange(80))  # a goal ends no game
     goals = buffer.reward[:80] != 0
     assert goals.any()
-    assert set(buffer.reward[:80][goals].tolist()) <= {-0.5, 1.0}
+    assert set(buffer.reward[:80][goals].tolist()) <= {-1.0, 1.0}
     assert (buffer.over[:80][goals] == ENDED).all()
     assert (buffer.over[:80][~goals] == 0).all()
     players.close()

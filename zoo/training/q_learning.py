@@ -66,7 +66,6 @@ class FastSettings(AtariSettings):
     exploration_initial: float = setting(1.0, "how often an exploring stretch begins, at the start")
     exploration_final: float = setting(0.003, "how often an exploring stretch begins, at the end")
     exploration_longest: int = setting(64, "most steps of an exploring stretch; lengths follow 1 / length^2")
-    loss_weight: float = setting(1.0, "weight of an opponent's goal in training; 0 trains on the task's own return")
     goal_ends: bool = setting(True, "whether no value is carried over a goal, although whole games are run")
     beside: str = setting("", "another task of the same game that every second emulator runs; empty: none")
     capture: bool = setting(True, "whether the gradient steps are captured as one CUDA graph, where there is a GPU")
@@ -193,7 +192,6 @@ class ExploringEmulators(Emulators):
         if self.settings.goal_ends:
             # The rest of a game says nothing about a rally: its value is not carried over.
             over = torch.where(rewards != 0, ENDED, over)
-        rewards = torch.where(rewards < 0, self.settings.loss_weight * rewards, rewards)
         buffer.add(self.action, rewards, over)
 
     def explore(self, greedy: Tensor, rate: float) -> Tensor:

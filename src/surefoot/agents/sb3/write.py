@@ -92,27 +92,18 @@ def _describe_model(policy: Policy, *, as_ppo: bool) -> _Model:
     """Return the policy as SB3 has it, or say why it has no such model."""
     if not policy.stacks_frames:
         raise InputError(f"{policy.name} has a memory of its own, and SB3 no such agents: it cannot be written")
-    n_actions = policy.spaces.n_actions
-    if isinstance(policy.network, MLP) and (as_ppo or (n_actions is None and policy.spaces.low is not None)):
-        return _describe_actor(policy, policy.network)
-    discrete = isinstance(policy.network, MLP | CNN) and n_actions is not None
-    actor = policy.network
-    if isinstance(actor, Squashed):
-        actor = actor.network
-    if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
-        raise InputError(
-            "only an MLP or a convolutional network with discrete actions, or an MLP with bounded continuous "
-            "actions and a critic, can be written as an SB3 file, "
-            f"got {type(policy.network).__name__} with n_actions={n_actions}"
-        )
-    if isinstance(actor, MLP) and actor.bound is not None:
-        raise InputError(
-            f"{policy.name} clips its outputs before the tanh (state-dependent exploration), which no SB3 file written "
-            "here can say; keep the file that it was read from"
-        )
-    if isinstance(policy.network, Squashed):
-        return _describe_actor_and_critic(policy)
-    return _describe_q_network(policy)
+    network = policy.network
+    is_discrete = policy.spaces.n_actions is not None
+    if isinstance(network, Squashed) and isinstance(policy.critic, Critic):
+        return _describe_actor_and_critic(policy.name, network, policy.critic)
+    if isinstance(network, MLP) and (as_ppo or (not is_discrete and policy.spaces.low is not None)):
+        return _describe_actor(policy, network)
+    if isinstance(network, MLP | CNN) and is_discrete:
+        return _describe_q_network(policy, network)
+    raise InputError(
+        "only an MLP or a convolutional network with discrete actions, or an MLP with bounded continuous actions and a "
+        f"critic, can be written as an SB3 file, got {type(network).__name__} with n_actions={policy.spaces.n_actions}"
+    )
 
 
 def _save_model(policy: Policy, made: _Model) -> bytes:
@@ -162,24 +153,23 @@ def _describe_actor(policy: Policy, network: MLP) -> _Model:
     return _Model("PPO", "MlpPolicy", settings, _action_space(policy), weights)
 
 
-def _describe_q_network(policy: Policy) -> _Model:
-    network = policy.network
-    actions = Discrete(policy.spaces.n_actions or 1)
+def _describe_q_network(policy: Policy, network: MLP | CNN) -> _Model:
+    actions = _action_space(policy)
     if isinstance(network, CNN):
         return _Model("DQN", "CnnPolicy", cnn_settings(network), actions, cnn_weights(network))
-    assert isinstance(network, MLP)
     settings = {"net_arch": _hidden_widths(network), "activation_fn": SB3_ACTIVATIONS[network.activation]}
     weights = _layer_weights("q_net.q_net", network) | _layer_weights("q_net_target.q_net", network)
     return _Model("DQN", "MlpPolicy", settings, actions, weights)
 
 
-def _describe_actor_and_critic(policy: Policy) -> _Model:
-    squashed = policy.network
-    critic = policy.critic
-    assert isinstance(squashed, Squashed)
-    assert isinstance(critic, Critic)
+def _describe_actor_and_critic(name: str, squashed: Squashed, critic: Critic) -> _Model:
     actor = squashed.network
     assert isinstance(actor, MLP)
+    if actor.bound is not None:
+        raise InputError(
+            f"{name} clips its outputs before the tanh (state-dependent exploration), which no SB3 file written here "
+            "can say; keep the file that it was read from"
+        )
     widths = {"pi": _hidden_widths(actor), "qf": _hidden_widths(critic.network)}
     weights: dict[str, Tensor] = {}
     for target in ("", "_target"):
