@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -425,16 +425,16 @@ def _run_to_validation(run: TrainingRun, loop: TrainingLoop, curve: TrainingCurv
     """Train up to the next validation and run it; without any: train for one minute and keep the current weights."""
     settings = loop.settings
     next_validation = min(curve.steps + settings.validation_interval, settings.total_steps)
+    stop = deadline
+    if not settings.validation_episodes:
+        pause = time.monotonic() + SECONDS_BETWEEN_SAVES
+        stop = pause if deadline is None else min(pause, deadline)
+    # cuDNN times its algorithms and takes the fastest: only while learning, where nothing has to repeat exactly.
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        loop.run_until(curve, next_validation, stop)
     if settings.validation_episodes:
-        with fastest_convolutions():
-            loop.run_until(curve, next_validation, deadline)
         validate_loop(run, loop, curve)
         return
-    pause = time.monotonic() + SECONDS_BETWEEN_SAVES
-    if deadline is not None:
-        pause = min(pause, deadline)
-    with fastest_convolutions():
-        loop.run_until(curve, next_validation, pause)
     weights = _as_halves(halved(loop.learner.agent_weights()))
     # Below everything, so that these weights are kept whatever was kept before.
     curve.best = -np.inf
@@ -523,17 +523,6 @@ def agent_of_weights(task: Task, weights: Mapping[str, NDArray[Any]], name: str)
 def _as_halves(weights: NamedArrays) -> NamedArrays:
     """Return weights that half precision holds exactly, in half the size."""
     return {name: array.astype(np.float16) for name, array in weights.items()}
-
-
-@contextmanager
-def fastest_convolutions() -> Iterator[None]:
-    """Let cuDNN time its algorithms and take the fastest; only while learning, where nothing has to repeat exactly."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 def is_late(deadline: float | None) -> bool:

@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -229,7 +227,8 @@ class StudentLoop(TrainingLoop):
     def teacher_values(self) -> Tensor:
         """Return what the teacher says, in single precision: actions may differ by hundredths."""
         emulators = self.emulators
-        with torch.inference_mode(), single_precision():
+        # TF32 would round to half of the digits.
+        with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             frames = emulators.frames.div(255)
             self.clean = self.memory.advance(self.clean, frames, emulators.action, emulators.age == 0)
             values: Tensor = self.teacher.network(self.clean)
@@ -340,14 +339,3 @@ def draw_actions(logits: Tensor, stream: Stream) -> Tensor:
     # The largest of logits plus Gumbel noise is distributed as their softmax; 0 and 1 would be infinite.
     draws = stream.uniform(0.0, 1.0, tuple(logits.shape)).clamp(1e-12, 1 - 1e-12)
     return (logits - (-draws.log()).log()).argmax(dim=1)
-
-
-@contextmanager
-def single_precision() -> Iterator[None]:
-    """Let convolutions compute in full single precision, which TF32 would round to half of its digits."""
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = before

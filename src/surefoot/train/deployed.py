@@ -17,15 +17,11 @@ from surefoot.agents.recurrent import CELL_PARTS, Form, recurrent_policy
 from surefoot.train.folder import NamedArrays
 
 
-def linear_of(network: nn.Module) -> list[nn.Linear]:
-    """Return the fully connected layers, first to last."""
-    return [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
-
-
 def arrays_of_layers(network: nn.Module, prefix: str = "") -> NamedArrays:
     """Return the fully connected layers as arrays named ``0.weight``, ``0.bias``, ``1.weight``, ..."""
     arrays: NamedArrays = {}
-    for index, layer in enumerate(linear_of(network)):
+    linear = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+    for index, layer in enumerate(linear):
         arrays[f"{prefix}{index}.weight"] = layer.weight.detach().cpu().numpy().copy()
         arrays[f"{prefix}{index}.bias"] = layer.bias.detach().cpu().numpy().copy()
     return arrays
