@@ -14,11 +14,14 @@ from stable_baselines3.common.torch_layers import CombinedExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import surefoot
+from surefoot.agents.clock import with_clock
 from surefoot.agents.networks import Joint
+from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import as_policy
 from surefoot.errors import InputError
 from surefoot.play.environments import make_task
 from surefoot.play.envs.noisy import NoisyObservation
+from toys import constant
 
 VECTORS = {"goal": Box(-1.0, 1.0, (2,), np.float32), "arm": Box(-1.0, 1.0, (2, 2), np.float32), "door": Discrete(3)}
 GOALS = ("achieved_goal", "desired_goal", "observation")
@@ -290,3 +293,11 @@ def test_the_time_left_in_observations_with_goals(tmp_path, monkeypatch):
         observation = env.step(known)[0]
     assert all(chosen)
     assert not all(stuck)
+
+
+def test_an_agent_with_another_length_of_the_episode_is_another_agent():
+    """The time left is a share of it: after as many steps the network is given another number."""
+    policy = replace(constant(), spaces=Spaces(shape=(5,), n_actions=2), sha256="known")
+    hashes = {with_clock(policy, max_steps).sha256 for max_steps in (50, 100)} | {policy.sha256}
+    assert len(hashes) == 3
+    assert with_clock(replace(policy, sha256=""), 50).sha256 == ""

@@ -291,7 +291,8 @@ def test_images_are_refused(tmp_path):
 
 @pytest.mark.parametrize(("kind", "actions"), [("DQN", THREE), ("DDPG", ARM)])
 def test_agent_files_and_exports_keep_the_statistics(tmp_path, kind, actions):
-    model, wrapper = made(kind, actions)
+    """With another epsilon and another clip than VecNormalize has by default."""
+    model, wrapper = made(kind, actions, epsilon=0.3)
     policy = as_policy(model)
     zoo.save(policy, tmp_path / "agent", {})
     stored = zoo.load(str(tmp_path / "agent"))

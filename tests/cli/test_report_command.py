@@ -30,6 +30,9 @@ def test_a_page_is_made_anew_and_compares_runs(capsys):
     surefoot_command("report", "run", "other")
     assert capsys.readouterr().out == "Report: report.html\n"
     assert "2 certificates compared" in Path("report.html").read_text(encoding="utf-8")
+    # A run that is named twice is one run.
+    surefoot_command("report", "run", "run")
+    assert capsys.readouterr().out == "Report: run/report.html\n"
     surefoot_command("report", "run", "--out", "deep/page.html")
     assert Path("deep/page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 

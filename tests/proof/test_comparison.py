@@ -158,6 +158,26 @@ def test_a_comparison_is_the_same_after_it_was_written(tmp_path):
     assert again.plot().axes[0].get_yticklabels()[1].get_text() == "0.1"
 
 
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        (["floor"], "This assumes that no return is below 0 (stated by the user, not proved)."),
+        (["ceiling"], "This assumes that no return is above 100 (stated by the user, not proved)."),
+        (
+            ["floor", "ceiling"],
+            "This assumes that no return is below 0 and no return is above 100 (stated by the user, not proved).",
+        ),
+        ([], ""),
+    ],
+)
+def test_what_the_user_stated_of_the_limits_is_said_next_to_the_result(stated, said):
+    law = LAWS[2]
+    a, b = (record([0.0, 100.0] * 20, law, stated_by_user=stated, n_planned=40) for _ in "AB")
+    made = Comparer(Question(), a, b).answer(a, b)
+    assert made.assumption == said
+    assert str(made).splitlines()[1] == said
+
+
 def test_changed_episodes_are_named():
     a, b = np.full(50, 100.0), np.full(50, 100.0)
     b[17], b[3], a[5] = 0.0, 99.0, 0.0

@@ -14,6 +14,7 @@ from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS
 from surefoot.proof.query import Query
 from surefoot.proof.shared_budget import SharedBudget
+from surefoot.verification import rerun
 from surefoot.verification.recompute.sentences import write_sentence
 from surefoot.verification.verify import verify
 from verdicts import problems
@@ -43,6 +44,14 @@ def test_an_honest_run_is_verified(honest):
     assert certificate["method"] == "nested"
     assert certificate["draws_per_seed"] == 3
     assert surefoot.Certificate.load(honest).metadata["draws_per_seed"] == 3
+
+
+def test_one_draw_of_each_seed_is_compared_with_fresh_episodes(honest, monkeypatch):
+    """The draws of one seed depend on each other, so that all of them are no fair sample."""
+    compared = []
+    monkeypatch.setattr(rerun, "log_capital", lambda recorded, *_: compared.append(recorded) or 0.0)
+    verify(honest, blocks=1, fresh=8)
+    assert [one.tolist() for one in compared] == [Episodes.load(honest / "episodes.npz").returns[::3].tolist()]
 
 
 def forge(honest, folder, returns=None, **changes):

@@ -1,0 +1,71 @@
+"""What a rerun may import and what it compares: nothing that the caller did not name, and everything that was recorded."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stand_ins import Reached
+from surefoot.errors import InputError
+from surefoot.noise import Noise
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.verification import play_again, rerun
+from surefoot.verification.play_again import CannotRerunError, RerunOptions, rerun_blocks
+from surefoot.verification.recompute.run_files import Raw
+from toys import balancer, short_pole
+
+IMPORTED = {"environment": "my:Env", "wrappers": ["my:W", "my:V"], "env_modules": ["mine"], "success": "my:won"}
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_every_name_that_imports_something_must_be_given_by_the_caller(name, monkeypatch):
+    def make(**_):
+        raise Reached
+
+    monkeypatch.setattr(play_again, "Source", make)
+    setup = {**IMPORTED, "max_steps": 20}
+    allowed = RerunOptions(**{key: tuple(value) if isinstance(value, list) else value for key, value in IMPORTED.items()})
+    with pytest.raises(Reached):
+        play_again._environment_task(setup, allowed)
+    nothing = () if isinstance(IMPORTED[name], list) else None
+    other = (*IMPORTED[name], "my:X") if isinstance(IMPORTED[name], list) else "my:X"
+    for given in (nothing, other):
+        with pytest.raises(CannotRerunError, match=r"would import a module; use --env my:Env --wrapper my:W --wrapper"):
+            play_again._environment_task(setup, replace(allowed, **{name: given}))
+
+
+def test_an_environment_that_is_given_must_be_that_of_the_run():
+    raw = Raw("certificate.json", {}, {"environment": "CartPole-v1"}, {}, None, None)
+    same = RerunOptions(environment="CartPole-v1")
+    assert rerun._check_given(raw, same) is same
+    with pytest.raises(InputError, match="the episodes are of the environment 'CartPole-v1', got --env Acrobot-v1"):
+        rerun._check_given(raw, RerunOptions(environment="Acrobot-v1"))
+
+
+@pytest.fixture(scope="module")
+def stepped():
+    """A run of two blocks with the rewards of its steps, and its arrays."""
+    plan = Plan(
+        task=short_pole(10),
+        policy=balancer(),
+        noise=Noise.of(0.2),
+        n_episodes=4,
+        n_envs=2,
+        episodes_per_env=1,
+        per_step=True,
+    )
+    episodes = play(plan)
+    names = ("returns", "lengths", "reward_values", "reward_repeats")
+    return plan, {name: getattr(episodes, name) for name in names}
+
+
+@pytest.mark.parametrize("name", ["returns", "lengths", "reward_values", "reward_repeats"])
+def test_every_array_of_a_block_is_compared_with_its_rerun(stepped, name):
+    plan, arrays = stepped
+    raw = Raw("per-step.json", {}, {}, arrays, None, None)
+    assert rerun_blocks(raw, plan, [1, 0], 1) == []
+    last = np.nextafter(arrays[name][-1], -1.0) if arrays[name].dtype.kind == "f" else arrays[name][-1] - 1
+    changed = np.append(arrays[name][:-1], last).astype(arrays[name].dtype)
+    (wrong,) = rerun_blocks(replace(raw, arrays={**arrays, name: changed}), plan, [1, 0], 1)
+    assert wrong.startswith("block 1: ")
