@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import surefoot
-from surefoot.api.certify import can_afford_baseline
+from surefoot.api.attack import attack_grid, attack_share
+from surefoot.api.certify import can_afford_baseline, certify_share
 from surefoot.api.query import Requirement, stopping_rule, threat_of
 from surefoot.api.returns import certify_returns
 from surefoot.api.setup import as_processes, keep_on_interrupt
@@ -22,6 +23,7 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.workers import Processes
 from surefoot.proof.stopping import StoppingRule
+from surefoot.runs.shares import Share
 from toys import balancer, short_pole
 
 AGENT = "cartpole-1-s0.2"
@@ -178,3 +180,72 @@ def test_which_runs_can_afford_a_baseline(tmp_path):
             baseline=True,
             out=tmp_path / "run",
         )
+
+
+# --- agents that are code ---------------------------------------------------------------------------------------------
+
+
+def act(seen):
+    return 0
+
+
+CODE = {"agent": act, "sigma": 0.1, "n_episodes": 4}
+WRITERS = {
+    "certify": ("", lambda task, out: surefoot.certify_run(task, **CODE, out=out)),
+    "attack": ("B0.1", lambda task, out: surefoot.attack(task, **CODE, method="random", budgets=[0.1], out=out)),
+    "compare, A": ("A", lambda task, out: surefoot.compare(act, AGENT, task, sigma=0.1, n_episodes=4, out=out)),
+    "compare, B": ("B", lambda task, out: surefoot.compare(AGENT, act, task, sigma=0.1, n_episodes=4, out=out)),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_no_function_goes_on_with_episodes_of_an_agent_without_a_hash(name, tmp_path):
+    """They may be those of another function of the same name, which the setup cannot tell."""
+    inside, call = WRITERS[name]
+    place = tmp_path / "run" / inside
+    place.mkdir(parents=True)
+    (place / "setup.json").write_text("{}")
+    with pytest.raises(InputError, match="may hold episodes of another act: agents that are code have no hash"):
+        call(short_pole(10), tmp_path / "run")
+    assert [path.name for path in place.iterdir()] == ["setup.json"]
+
+
+def test_no_share_is_run_of_an_agent_without_a_hash(tmp_path):
+    grid = attack_grid(
+        short_pole(10),
+        **CODE,
+        budgets=[0.1],
+        method="random",
+        lambdas=None,
+        noise_samples=4,
+        seed=0,
+        device="cpu",
+        workers=1,
+    )
+    for run in (
+        lambda: certify_share(short_pole(10), **CODE, share=Share(1, 1), out=tmp_path / "run"),
+        lambda: attack_share(tmp_path / "run", grid, Share(1, 1)),
+    ):
+        with pytest.raises(InputError, match="blocks= needs an agent with a hash, and act is code"):
+            run()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_share_of_an_attack_that_must_be_learned_first_runs_nothing(tmp_path):
+    """Each share would train an attacker, or choose an attack, of its own."""
+    options = {"budgets": [0.1], "sigma": 0.1, "lambdas": None, "noise_samples": 4, "seed": 0, "device": "cpu"}
+    for method in ("learned", "strongest"):
+        grid = attack_grid(short_pole(10), AGENT, method=method, n_episodes=4, workers=1, **options)
+        with pytest.raises(InputError, match="shares of one run need one attacker"):
+            attack_share(tmp_path / "run", grid, Share(1, 1))
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_required_is_proved_from_the_bound_itself_on():
+    certificate = surefoot.certify(
+        surefoot.Episodes.from_returns([9.0] * 200, sigma=0.1, floor=0, ceiling=10), [0.0, 0.1]
+    )
+    for place, budget in enumerate((0.0, 0.1)):
+        bound = float(certificate.lower[place])
+        for mean, proved in ((bound, True), (np.nextafter(bound, 10), False)):
+            assert surefoot.CertifiedRun(certificate=certificate, require=(mean, budget)).proved is proved

@@ -1,4 +1,4 @@
-"""What a rerun may import and what it compares: nothing that the caller did not name, and everything that was recorded."""
+"""What a rerun may import and what it compares: nothing that nobody named, and everything that was recorded."""
 
 from dataclasses import replace
 
@@ -25,7 +25,9 @@ def test_every_name_that_imports_something_must_be_given_by_the_caller(name, mon
 
     monkeypatch.setattr(play_again, "Source", make)
     setup = {**IMPORTED, "max_steps": 20}
-    allowed = RerunOptions(**{key: tuple(value) if isinstance(value, list) else value for key, value in IMPORTED.items()})
+    allowed = RerunOptions(
+        **{key: tuple(value) if isinstance(value, list) else value for key, value in IMPORTED.items()}
+    )
     with pytest.raises(Reached):
         play_again._environment_task(setup, allowed)
     nothing = () if isinstance(IMPORTED[name], list) else None
