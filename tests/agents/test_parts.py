@@ -301,3 +301,12 @@ def test_an_agent_with_another_length_of_the_episode_is_another_agent():
     hashes = {with_clock(policy, max_steps).sha256 for max_steps in (50, 100)} | {policy.sha256}
     assert len(hashes) == 3
     assert with_clock(replace(policy, sha256=""), 50).sha256 == ""
+
+
+@pytest.mark.parametrize("parts", [(("observation", 2), ("goal", 3)), (("goal", 4), ("observation", 1))])
+def test_the_time_left_is_appended_to_no_other_part_than_the_observation(parts):
+    policy = replace(constant(), spaces=Spaces(shape=(5,), n_actions=2, parts=parts))
+    with pytest.raises(InputError, match="the time left is the last number of the part observation"):
+        with_clock(policy, 50)
+    fits = with_clock(replace(policy, spaces=replace(policy.spaces, parts=(("goal", 3), ("observation", 2)))), 50)
+    assert fits.spaces.parts == (("goal", 3), ("observation", 1))

@@ -262,7 +262,7 @@ def test_the_command_trains_for_the_minutes_given_and_takes_a_file(tmp_path, mon
     assert "shares of one run need one attacker" in capsys.readouterr().err
 
 
-def test_the_strongest_attack_is_chosen_on_other_episodes_than_it_is_measured_on(tmp_path):
+def test_the_strongest_attack_is_chosen_on_other_episodes_than_it_is_measured_on(tmp_path, monkeypatch):
     """Every method that fits is tried; the lowest at each budget is measured; a second run chooses nothing."""
     options = {"sigma": 0.2, "method": "strongest", "minutes": 0.01, "n_episodes": 8, "noise_samples": 2}
     curve = surefoot.attack(POLE, balancer(5), budgets=[0.3, 1.0], **options)
@@ -273,6 +273,9 @@ def test_the_strongest_attack_is_chosen_on_other_episodes_than_it_is_measured_on
     measured = {tuple(one.metadata["purpose"]) for one in curve.records}
     assert measured == {(Purpose.ATTACK,)}
     first = surefoot.attack(POLE, "cartpole-5-s0.2", budgets=[0.5], **options, out=tmp_path / "a")
+    kept = json.loads((tmp_path / "a" / "trials.json").read_text())["trials"]
+    assert kept == json.loads(json.dumps(first.summary["trials"]))
+    monkeypatch.setattr("surefoot.api.attack.choose_strongest", lambda *_, **__: pytest.fail("chosen once more"))
     again = surefoot.attack(POLE, "cartpole-5-s0.2", budgets=[0.5], **options, out=tmp_path / "a")
     assert again.summary == first.summary
 

@@ -16,6 +16,7 @@ from scipy import stats
 import surefoot
 from laws import too_many
 from surefoot.agents.smoothed import PredictableNoiseWarning
+from surefoot.api.attack import attack_grid
 from surefoot.attacks.actions import EachChannel, Push, find_push, opposite_push
 from surefoot.attacks.composed import Structured
 from surefoot.attacks.registry import METHODS, Configuration
@@ -492,6 +493,28 @@ def test_the_push_is_looked_for_with_the_largest_budget_in_units_of_actions(monk
         base = replace(acted(("actions",), "random"), attacker=None, noise=noise, channels=where)
         AttackGrid(base=base, budgets=(0.5, 2.0, 1.0), method="adaptive").with_push()
         assert asked.pop() == (2.0, pytest.approx(reach))
+
+
+def test_an_adaptive_attack_on_actions_has_the_push_that_was_found(monkeypatch):
+    found = Push((0.5,), (1.0,))
+    monkeypatch.setattr("surefoot.runs.attacked.find_push", lambda plan, reach: found)
+    options = {"lambdas": None, "noise_samples": 4, "n_episodes": 4, "seed": 0, "device": "cpu", "workers": 1}
+    options |= {"budgets": [0.5], "method": "adaptive", "sigma": 0.0, "action_sigma": ACT}
+    grid = attack_grid("mountain-car", actor_with_critic(), **options)
+    assert grid.push == found
+    assert grid.plan(0.5, 0.0).attacker.direction == found
+
+
+def test_of_two_attackers_that_of_observations_leaves_half_of_what_is_left():
+    """Of the squared budget: the other one, asked after it, may use all. Each counts in units of its own noise."""
+    plan = acted(BOTH, "random")
+    spies = [Spy(), Spy(lambda view: torch.zeros_like(view.chosen))]
+    play(replace(plan, attacker=EachChannel(*spies), n_episodes=4, n_envs=4, episodes_per_env=1))
+    seen, chosen = (torch.stack([view["budget_left"] for view in spy.views]) for spy in spies)
+    assert all(view["chosen"] is None for view in spies[0].views)
+    assert all(view["chosen"] is not None for view in spies[1].views)
+    assert torch.allclose(seen, torch.full_like(seen, OBS * plan.budget / math.sqrt(2)))
+    assert torch.allclose(chosen, torch.full_like(chosen, ACT * plan.budget))
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
