@@ -59,8 +59,11 @@ def test_an_agent_without_critic_can_be_stored_too(tmp_path):
         write_zip(bare, tmp_path / "toy.zip")
 
 
-def test_what_plain_sb3_loads_is_the_same_agent(tmp_path):
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_what_plain_sb3_loads_is_the_same_agent(tmp_path, activation):
     policy, some = actor_with_critic(), histories()
+    for network in (policy.network.network, policy.critic.network):
+        network.activation = activation
     write_zip(policy, tmp_path / "toy.zip")
     model = DDPG.load(tmp_path / "toy.zip", device="cpu")
     theirs = model.predict(some.numpy(), deterministic=True)[0]

@@ -133,6 +133,15 @@ def test_statistics_near_a_model_are_never_overlooked(files, name):
     assert not same_actions(as_policy(path, vecnormalize="none"), model, wrapper)
 
 
+def test_a_file_near_a_model_that_cannot_be_read_may_be_its_statistics(files):
+    """Whoever passes it over runs another agent."""
+    _, _, path, _ = files
+    (path.parent / "vecnormalize.pkl").write_bytes(b"of another version")
+    with pytest.raises(InputError, match=r"vecnormalize\.pkl is near agent\.zip and may hold the statistics"):
+        as_policy(path)
+    assert as_policy(path, vecnormalize="none").spaces.shape == (4,)
+
+
 def test_statistics_of_other_observations_near_a_model_are_not_its_own(files):
     """Of another agent in the same folder; planted: one of the same shape is not passed over."""
     _, _, path, statistics = files

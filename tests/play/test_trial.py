@@ -2,6 +2,7 @@
 
 import multiprocessing
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -34,6 +35,24 @@ def test_honest_environments_are_accepted(kind):
 def test_a_broken_rule_is_named(kind, rule):
     with pytest.raises(InputError, match=rf"cop(y|ies) of misbehaving:{kind.__name__} .*{rule}.*self\.np_random"):
         task_of(kind)
+
+
+class Luck(gymnasium.RewardWrapper):
+    """Pays what a generator says that all copies share."""
+
+    def reward(self, reward):
+        return float(misbehaving.shared.random())
+
+
+def lucky(observation, reward, terminated, truncated, info):
+    return bool(misbehaving.shared.random() < 0.5)
+
+
+@pytest.mark.parametrize("made", [{"wrappers": [Luck], "floor": 0}, {"success": lucky}])
+def test_a_known_environment_is_tried_with_what_is_around_it(made):
+    """As it is registered it needs no trial; what is put around it is somebody's code."""
+    with pytest.raises(InputError, match="copies of CartPole-v1 with the same seed run different episodes"):
+        make_task("CartPole-v1", max_steps=20, **made)
 
 
 @pytest.mark.parametrize(

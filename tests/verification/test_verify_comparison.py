@@ -18,8 +18,10 @@ from surefoot.noise import Noise
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.difference import pair_up
-from surefoot.verification.comparison import _find_pairing, rerun_sides
+from surefoot.verification.comparison import _check_content, _find_pairing, rerun_sides
+from surefoot.verification.plan_again import planner_version
 from surefoot.verification.play_again import RerunOptions
+from surefoot.verification.recompute.run_files import COMPARED, Raw
 from surefoot.verification.verdict import Verdict
 
 SEEDS = list(range(60))
@@ -206,6 +208,20 @@ def test_of_two_agents_what_was_more_likely_missed_is_said(order, monkeypatch):
     raw = SimpleNamespace(setup={})
     rerun_sides({"A": raw, "B": raw}, verdict, None, None, None, RerunOptions(), None)
     assert (verdict.miss_least, verdict.replayed) == (0.2, [3])
+
+
+ASKED = {"planner": planner_version(), "budgets": [0.1, 0.2], "gate": None, "confidence": 0.95, "anytime": False}
+ASKED |= {"stopped": None, "attacked": [{"budget": budget, "lower": 0.5, "upper": 0.5} for budget in (0.1, 0.2)]}
+
+
+@pytest.mark.parametrize("key", ["agent_sha256", "sigma", "task", "seed", "device"])
+def test_attacked_episodes_of_another_agent_bound_nothing_of_b(key):
+    """Planted: a bad agent's, below whose mean A's bound would look better than B under attack."""
+    setup = {"agent_sha256": "b", "sigma": 0.2, "task": "t", "seed": 5, "device": "cpu", "attacker": None}
+    attacked = {**setup, "attacker": {"name": "random"}, "budget": 0.1, "purpose": [3]}
+    sides = {"A": setup, "B": setup, "B-attacked": {**attacked, key: "another"}}
+    raws = {side: Raw(COMPARED, {}, facts, {}, None, None) for side, facts in sides.items()}
+    assert _check_content(ASKED, raws) == [f"B and B-attacked have another {key}"]
 
 
 RUN = {"seed": 5, "purpose": [], "n_envs": 4, "block_size": 4, "device": "cpu"}

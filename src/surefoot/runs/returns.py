@@ -302,7 +302,7 @@ def _select_name(path: Path, kind: str, names: Sequence[str]) -> str:
     candidates = names
     if len(names) != 1:
         candidates = [name for name in names if name.lower() in RETURN_NAMES]
-    if len(candidates) != 1 or names.count(candidates[0]) > 1:
+    if len(candidates) != 1:
         listed = ", ".join(names) or "none"
         raise InputError(f"{path} must have one {kind} of returns, or one that is called 'return'; it has: {listed}")
     return candidates[0]
