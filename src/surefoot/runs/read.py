@@ -36,14 +36,44 @@ def read_run(folder: Path) -> FinishedRun:
     """Read a run directory, or say why it is not one."""
     if not folder.is_dir():
         raise InputError(f"no directory {folder}; give a run directory of 'surefoot certify' or 'surefoot attack'")
-    for name in CERTIFICATE_FILES:
-        if (folder / name).exists():
-            return _read_certified(folder / name)
-    if (folder / "attack.json").exists():
-        return _read_attacked(folder, read_json(folder / "attack.json"))
-    raise InputError(
-        f"{folder} has neither certificate.json nor attack.json; give the run directory of a finished "
-        "'surefoot certify' or 'surefoot attack'"
+    certificate = None
+    attack = None
+    certified = [folder / name for name in CERTIFICATE_FILES if (folder / name).exists()]
+    if certified:
+        certificate = Certificate.load(certified[0])
+        content = read_json(certified[0])
+        places = [folder]
+    elif (folder / "attack.json").exists():
+        content = attack = read_json(folder / "attack.json")
+        with untrusted(folder / "attack.json", "result of an attack"):
+            check_attack(content)
+            worst = zip(content["budgets"], content["curve_lambda"], strict=True)
+            places = [folder / configuration_name(budget, lambda_) for budget, lambda_ in worst]
+    else:
+        raise InputError(
+            f"{folder} has neither certificate.json nor attack.json; give the run directory of a finished "
+            "'surefoot certify' or 'surefoot attack'"
+        )
+    records = []
+    # All of them or none: a page must not show some budgets only.
+    if all((place / "episodes.npz").exists() for place in places):
+        records = [Episodes.load(place / "episodes.npz") for place in places]
+    setup = _read_or_empty(places[0] / "setup.json")
+    notes = _read_or_empty(folder / "run.json")
+    hashed = [*CERTIFICATE_FILES, "attack.json"]
+    if certificate is not None:
+        hashed.append("episodes.npz")  # where they were read, and so are undamaged
+    return FinishedRun(
+        name=folder.resolve().name,
+        certificate=certificate,
+        attack=attack,
+        records=records,
+        identity={key: content.get(key) for key in _IDENTITY},
+        setup=setup,
+        notes=notes,
+        tape=read_tape(folder),
+        digests={name: _hash_file(folder / name) for name in hashed if (folder / name).exists()},
+        baseline=_find_baseline(setup, notes.get("baseline")),
     )
 
 
@@ -59,56 +89,6 @@ def neighbors(folder: Path, run: FinishedRun) -> list[FinishedRun]:
             if path.parent != here and run.is_about(content, content.get("sigma")):
                 found.append(read_run(path.parent))
     return found
-
-
-def _read_certified(path: Path) -> FinishedRun:
-    folder = path.parent
-    certificate = Certificate.load(path)
-    records = []
-    if (folder / "episodes.npz").exists():
-        records.append(Episodes.load(folder / "episodes.npz"))
-    return _assemble_run(folder, read_json(path), certificate=certificate, records=records, setup=folder / "setup.json")
-
-
-def _read_attacked(folder: Path, content: Mapping[str, Any]) -> FinishedRun:
-    with untrusted(folder / "attack.json", "result of an attack"):
-        check_attack(content)
-        worst = zip(content["budgets"], content["curve_lambda"], strict=True)
-        configurations = [folder / configuration_name(budget, lambda_) for budget, lambda_ in worst]
-    records = []
-    # All of them or none: a page must not show some budgets only.
-    paths = [configuration / "episodes.npz" for configuration in configurations]
-    if all(path.exists() for path in paths):
-        records = [Episodes.load(path) for path in paths]
-    return _assemble_run(folder, content, attack=content, records=records, setup=configurations[0] / "setup.json")
-
-
-def _assemble_run(
-    folder: Path,
-    content: Mapping[str, Any],
-    *,
-    certificate: Certificate | None = None,
-    attack: Mapping[str, Any] | None = None,
-    records: list[Episodes],
-    setup: Path,
-) -> FinishedRun:
-    notes = _read_or_empty(folder / "run.json")
-    written = _read_or_empty(setup)
-    hashed = [*CERTIFICATE_FILES, "attack.json"]
-    if certificate is not None:
-        hashed.append("episodes.npz")  # where they were read, and so are undamaged
-    return FinishedRun(
-        name=folder.resolve().name,
-        certificate=certificate,
-        attack=attack,
-        records=records,
-        identity={key: content.get(key) for key in _IDENTITY},
-        setup=written,
-        notes=notes,
-        tape=read_tape(folder),
-        digests={name: _hash_file(folder / name) for name in hashed if (folder / name).exists()},
-        baseline=_find_baseline(written, notes.get("baseline")),
-    )
 
 
 def read_tape(folder: Path) -> Tape | None:
