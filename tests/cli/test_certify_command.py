@@ -156,15 +156,6 @@ def test_an_environment_may_have_no_ceiling_and_another_limit(capsys, models):
     assert Episodes.load("run/episodes.npz").lengths.tolist() == [3] * 4
 
 
-def test_old_versions_of_environments_print_nothing_extra(capsys, models):
-    agent = models / "DQN-CartPole-v1.zip"
-    setup = ("certify", "--env", "CartPole-v0", "--sigma", 0.1, "--floor", 0, "--ceiling", 200)
-    surefoot_command(*setup, "--agent", agent, "--episodes", 2, "--json")
-    shown = capsys.readouterr()
-    assert strict(shown.out)["task"] == "CartPole-v0"
-    assert shown.err == ""
-
-
 def armed(source, target):
     """Copy an SB3 zip with a live pickle in every field that SB3 would unpickle."""
     bomb = base64.b64encode(pickle.dumps(Bomb("ran"))).decode()

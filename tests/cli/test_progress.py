@@ -1,13 +1,8 @@
 """Progress moves while a block is being run, shows the bound of a sequential run, and Ctrl-C says what is kept."""
 
 import argparse
-import contextlib
 import io
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -24,7 +19,6 @@ from surefoot.play.rollout import play
 from surefoot.proof.query import Query
 from surefoot.proof.stopping import StoppingRule
 from surefoot.runs.certified import certified_run
-from surefoot.runs.folder import kept_episodes
 from toys import constant, geometric, pay_steps, toy_task
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -58,13 +52,6 @@ def test_whole_blocks_are_counted_once(monkeypatch, workers):
     assert meter.episodes_under_way() == 0
 
 
-def test_forked_workers_write_where_their_parent_reads(monkeypatch):
-    monkeypatch.setattr(meter, "_EVERY", 0.0)
-    under_way = []
-    play(plan(1_000), workers=2, progress=lambda done, of: under_way.append(meter.episodes_under_way()))
-    assert max(under_way) > 0  # of the blocks that were not reported yet
-
-
 def test_the_bar_moves_between_reports_and_shows_rate_and_time_left(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(
@@ -96,43 +83,6 @@ def test_a_sequential_run_shows_its_bound():
     bounds = [float(re.match(r"bound ([\d.]+) at", note)[1]) for note in notes]
     assert bounds[-1] == pytest.approx(made.lower[0], abs=0.01)
     assert len(set(bounds)) > 3
-
-
-def interrupted(*arguments, when):
-    """Start the command, send SIGINT once ``when()`` holds, and return exit code and stderr."""
-    code = (
-        "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "runpy.run_module('surefoot', run_name='__main__', alter_sys=True)"
-    )
-    call = [sys.executable, "-c", code, *map(str, arguments)]
-    process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        end = time.monotonic() + 60
-        while not when():
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < end
-            time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=20)
-        return process.returncode, err
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def test_an_interrupted_attack_says_how_many_episodes_of_all_configurations_are_kept():
-    """The first configuration is whole and some blocks of the second are: all that a second call does not run again."""
-    blocks = Path("a/B0.4/blocks")
-    call = ("attack", "cartpole-1", "--agent", "cartpole-1-s0", "--budgets", "0.2,0.4", "--method", "random")
-    call = (*call, "--episodes", 1_500, "--workers", 1, "--out", "a")
-    code, err = interrupted(*call, when=lambda: any(blocks.glob("[0-9]*.npz")))
-    kept = 1_500 + 500 * len(list(blocks.glob("[0-9]*.npz")))
-    assert (code, err) == (
-        130,
-        f"surefoot: interrupted; {kept:,} episodes are kept in a. Run the same command again to resume.\n",
-    )
-    assert kept_episodes(Path("a")) == kept
 
 
 @pytest.mark.parametrize("command", ["plan cartpole-5 --require 150@0.4", "certify cartpole-5 --out run"])
