@@ -141,38 +141,24 @@ def attack_of(agent: Agent, size: AttackSize, device: str, method: str = "paper"
 
 
 def time_attacks(agent: Agent, size: AttackSize, episodes: int, device: str) -> list[dict[str, Any]]:
-    """Measure attacked episodes at the smallest and the largest budget, with the first lambda, on one core.
-
-    On a CPU it is the time of the processor, which does not depend on what else is running.
-    """
-    clock = time.process_time if device == "cpu" else time.perf_counter
+    """Measure attacked episodes at the smallest and the largest budget, with the first lambda, on one core."""
     attack = attack_of(agent, replace(size, episodes=episodes), device)
     rows = []
     for budget in sorted({min(size.budgets), max(size.budgets)}):
-        began = clock()
-        play(attack.plan(budget, size.lambdas[0]))
-        rows.append(
-            {
-                "task": agent.task,
-                "agent": agent.name,
-                "agent_sha256": agent.sha256,
-                "sigma": agent.sigma,
-                "budget": budget,
-                "lambda": size.lambdas[0],
-                "noise_samples": size.draws if agent.sigma > 0 else None,
-                "n_episodes": episodes,
-                "seconds": round(clock() - began, 3),
-                "workers": 1,
-                "device": device,
-            }
-        )
+        found = _time_run(agent, attack.plan(budget, size.lambdas[0]))
+        draws = size.draws if agent.sigma > 0 else None
+        rows.append(found | {"budget": budget, "lambda": size.lambdas[0], "noise_samples": draws})
     return rows
 
 
 def time_episodes(agent: Agent, episodes: int, device: str) -> dict[str, Any]:
     """Measure episodes without attack on one core, for records that were not made in one go."""
-    clock = time.process_time if device == "cpu" else time.perf_counter
-    plan = unattacked(agent, episodes, device)
+    return _time_run(agent, unattacked(agent, episodes, device))
+
+
+def _time_run(agent: Agent, plan: Plan) -> dict[str, Any]:
+    """Return how long a run takes on one core; on a CPU of its processor, whatever else is running."""
+    clock = time.process_time if plan.device == "cpu" else time.perf_counter
     began = clock()
     play(plan)
     return {
@@ -180,10 +166,10 @@ def time_episodes(agent: Agent, episodes: int, device: str) -> dict[str, Any]:
         "agent": agent.name,
         "agent_sha256": agent.sha256,
         "sigma": agent.sigma,
-        "n_episodes": episodes,
+        "n_episodes": plan.n_episodes,
         "seconds": round(clock() - began, 3),
         "workers": 1,
-        "device": device,
+        "device": plan.device,
     }
 
 

@@ -4,12 +4,13 @@ import ast
 import json
 import re
 import shlex
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import surefoot
+from scripts import load_script
 from study.paper import TARGETS
 from surefoot.cli.main import build_parser
 from surefoot.errors import InputError
@@ -54,23 +55,16 @@ def test_every_public_name_is_on_the_page_of_the_api():
     assert sorted(named) == sorted(surefoot.__all__)
 
 
-def reference():
-    """Return the module that puts the options into the page of the command line."""
-    spec = spec_from_file_location("site_reference", ROOT / "docs" / "site_reference.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @NEEDS_TORCH
 def test_every_command_has_its_section_with_its_options():
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     section_of = re.compile(r"^## `(?:surefoot|python -m) ([\w-]+)`\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
     sections = dict(section_of.findall(text))
-    commands = reference().every_command()
+    reference = load_script("docs/site_reference.py")
+    commands = reference.every_command()
     assert sorted(sections) == sorted(commands)
     for name, section in sections.items():
-        assert reference().MARK.findall(section) == [name]
+        assert reference.MARK.findall(section) == [name]
 
 
 @pytest.mark.skipif(find_spec("stable_baselines3") is None, reason="certifies an SB3 agent")
@@ -171,7 +165,7 @@ def test_picture_badges_and_results_of_the_readme_say_what_their_data_say():
     from study.records_page import results
     from surefoot.agents.files import load_card
 
-    episode, badges = figure_script("episode"), figure_script("badges")
+    episode, badges = load_script("docs/figures/episode.py"), load_script("docs/figures/badges.py")
     tape = json.loads(episode.TAPE.read_text(encoding="utf-8"))
     for role, agent in episode.AGENTS.items():
         assert tape["agents"][role]["agent_sha256"] == load_card(agent)["sha256"]
@@ -191,21 +185,11 @@ def test_picture_badges_and_results_of_the_readme_say_what_their_data_say():
 @pytest.mark.parametrize("name", ["first_certificate", "pancreas"])
 def test_the_outputs_of_a_notebook_are_those_of_its_code(name, monkeypatch):
     monkeypatch.chdir(ROOT)
-    spec = spec_from_file_location("site_notebook", ROOT / "docs" / "site_notebook.py")
-    notebook = module_from_spec(spec)
-    spec.loader.exec_module(notebook)
+    notebook = load_script("docs/site_notebook.py")
     cells = notebook.read(name)
     assert notebook.run(cells) == [notebook.said(cell) for cell in cells]
     assert sum(bool(notebook.said(cell)) for cell in cells) >= 5
     assert "at least" in notebook.page(cells)
-
-
-def figure_script(name):
-    """Return a script of docs/figures as a module."""
-    spec = spec_from_file_location(name, ROOT / "docs" / "figures" / f"{name}.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def within(text, block):
@@ -330,9 +314,7 @@ def test_every_figure_and_table_of_the_paper_is_on_its_map():
 
 
 def test_the_page_of_the_map_is_made_of_its_data():
-    spec = spec_from_file_location("paper_map", ROOT / "docs" / "paper_map.py")
-    paper_map = module_from_spec(spec)
-    spec.loader.exec_module(paper_map)
+    paper_map = load_script("docs/paper_map.py")
     assert (ROOT / "docs" / "paper.md").read_text(encoding="utf-8") == paper_map.page(PAPER)
 
 

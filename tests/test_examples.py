@@ -1,12 +1,14 @@
 """The examples run, with fewer episodes than they print, and say something true."""
 
-import importlib.util
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-MISSING = [name for name in ("torch", "stable_baselines3") if importlib.util.find_spec(name) is None]
+from scripts import load_script
+
+MISSING = [name for name in ("torch", "stable_baselines3") if find_spec(name) is None]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")]
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
@@ -24,10 +26,7 @@ CERTIFYING = {
 
 
 def example(name):
-    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(f"examples/{name}.py")
 
 
 def test_every_example_is_run_by_some_test():

@@ -3,12 +3,12 @@
 import json
 import re
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from scripts import load_script
 from study.__main__ import main
 from study.measure import Place, attack_agent, play_episodes, timed_agents, unattacked, write_times
 from study.numbers import Study, fingerprint, open_study, shipped_agents
@@ -118,16 +118,8 @@ def test_small_sizes_are_smaller_and_full_ones_the_papers(task):
 # The scripts next to the committed numbers.
 
 
-def script(name):
-    """Load a script of the study as a module."""
-    found = spec_from_file_location(name, ROOT / "study" / f"{name}.py")
-    module = module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
 def test_what_is_missing_or_stale_is_to_be_renewed(two_agents, tmp_path):
-    renew = script("renew")
+    renew = load_script("study/renew.py")
     bare, smoothed = two_agents
     study = Study(tmp_path, two_agents)
     assert renew.wanting(study, ["freeway"]) == {"episodes": [], "attacks": [], "times": [], "episode-times": []}
@@ -166,7 +158,7 @@ def test_attacks_are_measured_by_the_script_and_configurations_that_are_run_late
     def call(*grid, out=tmp_path):
         places = ["--tasks", TASK, "--sigmas", "0", "--out", str(out), "--work", str(tmp_path / "work")]
         monkeypatch.setattr("sys.argv", ["attack_cells.py", *places, *grid])
-        script("attack_cells").main()
+        load_script("study/attack_cells.py").main()
 
     few = ["--budgets", "0.05", "--margins", "0", "0.1", "--episodes", "2"]
     many = ["--budgets", "0.05", "--margins", "0", "--episodes", "3"]
@@ -212,7 +204,7 @@ def test_of_equal_means_the_lambda_named_before_stays_with_its_use_of_the_budget
         }
         for budget in ("B0.5", "B1")
     }
-    found, _ = script("attack_cells").joined(one, arrays["B0.5"], two, arrays["B1"])
+    found, _ = load_script("study/attack_cells.py").joined(one, arrays["B0.5"], two, arrays["B1"])
     assert found["curve_lambda"] == [0.001, 0.001]
     assert found["budget_used_per_step"] == [[0.5], [0.25, 0.75]]
 
