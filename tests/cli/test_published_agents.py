@@ -9,10 +9,10 @@ import stable_baselines3
 import torch
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
+from cli_commands import refused, surefoot_command
 from stand_ins import SpacesOnly
 from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import as_policy
-from surefoot.cli import main as cli
 
 FLOOR = ("--sigma", "0.1", "--floor", "-3300", "--ceiling", "0")
 FEW = ("--episodes", "12", "--budgets", "0,0.1", "--quiet", "--workers", "1")
@@ -36,21 +36,9 @@ def folder(tmp_path):
     return home
 
 
-def command(*arguments, code=0):
-    assert cli.main([str(argument) for argument in arguments]) == code
-
-
 def certified(capsys, *arguments):
-    command("certify", *arguments, *FLOOR, *FEW, "--json")
+    surefoot_command("certify", *arguments, *FLOOR, *FEW, "--json")
     return json.loads(capsys.readouterr().out)
-
-
-def refused(capsys, *arguments, match):
-    command(*arguments, code=2)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert match in err
 
 
 def test_a_folder_is_enough(folder, capsys, tmp_path):
@@ -58,9 +46,9 @@ def test_a_folder_is_enough(folder, capsys, tmp_path):
     (folder / "args.yml").write_text("env: Pendulum-v1\n")
     heavier = certified(capsys, "--agent", folder / "a2c-Pendulum-v1.zip", "--out", tmp_path / "two")
     assert heavier["estimate"] < bare["estimate"]  # a gravity of ten, not of two
-    command("verify", tmp_path / "one", "--agent", folder, "--blocks", "all", "--quiet")
+    surefoot_command("verify", tmp_path / "one", "--agent", folder, "--blocks", "all", "--quiet")
     assert "Verified" in capsys.readouterr().out
-    command("verify", tmp_path / "one", "--agent", folder, "--vecnormalize", "none", "--quiet", code=1)
+    surefoot_command("verify", tmp_path / "one", "--agent", folder, "--vecnormalize", "none", "--quiet", code=1)
     assert "the weights of" in capsys.readouterr().out
 
 
@@ -85,7 +73,7 @@ def test_an_atari_agent_of_the_zoo_plays_whole_games(capsys, tmp_path):
         "env_wrapper:\n- stable_baselines3.common.atari_wrappers.AtariWrapper\nframe_stack: 4\npolicy: CnnPolicy\n"
     )
     setup = ("--sigma", "0.1", "--floor", "-21", "--ceiling", "21", "--max-steps", "60", "--budgets", "0,0.1")
-    command(
+    surefoot_command(
         "certify", home, *setup, "--episodes", "2", "--quiet", "--workers", "1", "--json", "--out", tmp_path / "run"
     )
     assert json.loads(capsys.readouterr().out)["estimate"] == 0  # the first point takes longer
@@ -106,18 +94,18 @@ def test_sigma_and_budgets_in_normalized_units(folder, capsys, tmp_path):
     scales = [np.sqrt(var + 1e-8) for var in (0.1, 0.2, 9.0)]
     limits = ("--floor", "-3300", "--ceiling", "0", "--episodes", "12", "--workers", "1", "--quiet")
     units = ("--units", "normalized", "--sigma", "0.5", "--budgets", "0,0.5", "--require=-3000@0.5")
-    command("certify", folder, *units, *limits, "--out", tmp_path / "one")
+    surefoot_command("certify", folder, *units, *limits, "--out", tmp_path / "one")
     shown = " ".join(capsys.readouterr().out.split())
     assert "In normalized units: sigma 0.5, budgets 0, 0.5. Budgets above are 0.316228 times that" in shown
     by_hand = ",".join(repr(float(0.5 * scale)) for scale in scales)
-    command(
+    surefoot_command(
         "certify", folder, "--sigma", by_hand, "--budgets", f"0,{0.5 * scales[0]}", *limits, "--out", tmp_path / "two"
     )
     capsys.readouterr()
     one, two = (json.loads((tmp_path / name / "certificate.json").read_text()) for name in ("one", "two"))
     assert one["lower"] == two["lower"]
     assert one["budgets"] == pytest.approx(two["budgets"])
-    command("verify", tmp_path / "one", "--agent", folder, "--quiet")
+    surefoot_command("verify", tmp_path / "one", "--agent", folder, "--quiet")
     assert "Verified" in capsys.readouterr().out
     for wrong, match in [
         (("--sigma", "0.1,0.2,0.3"), "normalized units need one sigma for all features"),
@@ -163,5 +151,5 @@ def test_refusals_name_the_way_out(folder, capsys):
     (folder / "vec_normalize.pkl").rename(alone.with_name("vec_normalize.pkl"))
     setup = ("certify", "--env", "Pendulum-v1", "--agent", alone, *FLOOR)
     refused(capsys, *setup, match="give --vecnormalize")
-    command(*setup, "--vecnormalize", "vec_normalize.pkl", *FEW)
+    surefoot_command(*setup, "--vecnormalize", "vec_normalize.pkl", *FEW)
     assert "Report" in capsys.readouterr().out

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_commands import given, refused, strict, surefoot_command
+from cli_commands import given, strict, surefoot_command
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -35,10 +35,3 @@ def test_a_page_is_made_anew_and_compares_runs(capsys):
     assert capsys.readouterr().out == "Report: run/report.html\n"
     surefoot_command("report", "run", "--out", "deep/page.html")
     assert Path("deep/page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-
-
-def test_folders_without_a_run_have_no_page(capsys):
-    refused(capsys, "report", "gone", match="no directory gone")
-    Path("empty").mkdir()
-    refused(capsys, "report", "empty", match="has neither certificate.json nor attack.json")
-    refused(capsys, "report", match="DIR")
