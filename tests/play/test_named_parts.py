@@ -1,5 +1,8 @@
 """Noise and budget on the parts of an observation that are named; the others are out of every attacker's reach."""
 
+import argparse
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
@@ -9,7 +12,9 @@ from scipy import stats
 
 import surefoot
 from surefoot.agents.policies import Policy, Spaces
+from surefoot.cli.main import main
 from surefoot.cli.options import parse_sigma
+from surefoot.cli.task import check_units
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
 from surefoot.noise import Noise
@@ -73,6 +78,29 @@ def test_sigmas_by_name():
     for noise in ((0.0, (0.1, 0.0)), (0.2, (0.1, 0.2, 0.0)), (0.1, (0.1, 0.1))):
         with pytest.raises(InputError, match="sigma must be the least"):
             Noise(*noise)
+
+
+def test_a_sigma_with_a_unit_must_have_the_units_of_its_part():
+    sigma = parse_sigma("camera=1e-1 m,clock=2")
+    assert (sigma, sigma.units) == ({"camera": 0.1, "clock": 2.0}, {"camera": "m"})
+    assert parse_sigma("camera=.3m/s").units == {"camera": "m/s"}
+    for wrong in ("camera=m", "camera=", "camera=0.1,m"):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"must look like camera=0\.1,pos=0\.3m"):
+            parse_sigma(wrong)
+    check_units(make_task(Gates, floor=0, ceiling=1, max_steps=1, feature_units={"camera": "m"}), sigma, "--sigma")
+    for units, known in (({"camera": "cm"}, "cm"), ({"clock": "m"}, "not declared")):
+        task = make_task(Gates, floor=0, ceiling=1, max_steps=1, feature_units=units)
+        with pytest.raises(InputError, match=f"--sigma gives camera in m, but its unit is {known}"):
+            check_units(task, sigma, "--sigma")
+
+
+def test_every_command_with_a_sigma_checks_its_unit(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    for command in ("certify --agent x", "attack --agent x", "train", "plan --agent x --require 0@1 --sigmas"):
+        option = [] if command.endswith("--sigmas") else ["--sigma"]
+        line = [*command.split(), *option, "camera=0.1m", "--env", "test_named_parts:Gates", "--max-steps", "1"]
+        assert main([*line, "--floor", "0", "--ceiling", "1"]) == 2
+        assert "gives camera in m, but its unit is not declared" in capsys.readouterr().err
 
 
 def test_there_is_no_noise_on_the_other_parts():

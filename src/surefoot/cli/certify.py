@@ -83,7 +83,7 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         type=parse_sigma,
         metavar="S",
         help="standard deviation of the noise on every observation, in its units, or one per feature as 0.1,0.2, or "
-        "per part as camera=0.1 (default: the task's)",
+        "per part as camera=0.1 or pos=0.3m (default: the task's)",
     )
     add_action_sigma(parser)
     section(parser, ATTACK).add_argument(

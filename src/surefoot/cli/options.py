@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import textwrap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -326,18 +327,36 @@ def numbers_type(looks: str, count: int | None = None) -> Callable[[str], tuple[
     return lambda text: _split_numbers(text, ",", looks, count)
 
 
-def parse_sigma(text: str) -> float | list[float] | dict[str, float]:
-    """Read one sigma, or one per feature, or ``camera=0.1,arm=0.2``."""
+LEADING_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
+
+
+class SigmaOfParts(dict[str, float]):
+    """A sigma for each named part; ``units`` are those that were written next to numbers."""
+
+    def __init__(self, sigmas: Mapping[str, float], units: Mapping[str, str]) -> None:
+        super().__init__(sigmas)
+        self.units = units
+
+
+def parse_sigma(text: str) -> float | list[float] | SigmaOfParts:
+    """Read one sigma, or one per feature, or ``camera=0.1,arm=0.2``, or with a unit, ``pos=0.3m``."""
     if "=" in text:
-        # The last sign counts: the name of a part may contain others, a number does not.
-        named = [part.rpartition("=") for part in text.split(",")]
-        values = _split_numbers(",".join(value for _, _, value in named), ",", "camera=0.1,arm=0.2", len(named))
-        return {name: value for (name, _, _), value in zip(named, values, strict=True)}
+        sigmas: dict[str, float] = {}
+        units: dict[str, str] = {}
+        for part in text.split(","):
+            # The last sign counts: the name of a part may contain others, a number does not.
+            name, _, value = part.rpartition("=")
+            number = LEADING_NUMBER.match(value.strip())
+            unit = value.strip()[number.end() :].strip() if number else ""
+            (sigmas[name],) = _split_numbers(value.strip().removesuffix(unit), ",", "camera=0.1,pos=0.3m", count=1)
+            if unit:
+                units[name] = unit
+        return SigmaOfParts(sigmas, units)
     found = _split_numbers(text, ",", "0.2 or 0.1,0.2,0.1,0.2")
     return found[0] if len(found) == 1 else list(found)
 
 
-def parse_sigmas(text: str) -> list[float | list[float] | dict[str, float]]:
+def parse_sigmas(text: str) -> list[float | list[float] | SigmaOfParts]:
     """Read several sigmas: ``0.1,0.2,0.4``, or each as ``parse_sigma`` reads it, separated by semicolons."""
     if ";" not in text and "=" not in text:
         return list(_split_numbers(text, ",", "0.1,0.2,0.4"))

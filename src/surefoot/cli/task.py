@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surefoot.cli.options import numbers_type, refuse
+from surefoot.cli.options import SigmaOfParts, numbers_type, refuse
 from surefoot.cli.parser import ADVANCED, AGENT, offer_names, section
 from surefoot.errors import InputError
 from surefoot.play.measured_baselines import BASELINES
@@ -216,7 +216,26 @@ def _task_of_environment(
     if missing:
         raise InputError(f"--env {environment} also needs {'; '.join(missing)}")
     task = facts.task(floor=arguments.floor, ceiling=arguments.ceiling, gamma=gamma)
-    return facts.with_units(task, arguments.feature_units, arguments.step_seconds)
+    task = facts.with_units(task, arguments.feature_units, arguments.step_seconds)
+    for option in ("sigma", "sigma_b"):
+        check_units(task, getattr(arguments, option, None), f"--{option.replace('_', '-')}")
+    for sigma in getattr(arguments, "sigmas", None) or ():
+        check_units(task, sigma, "--sigmas")
+    return task
+
+
+def check_units(task: Task, sigma: object, option: str) -> None:
+    """Reject a sigma with a unit that is not the one of its part: nothing is converted."""
+    if not isinstance(sigma, SigmaOfParts):
+        return
+    declared = {name: unit for name, _, unit in task.features}
+    for name, unit in sigma.units.items():
+        if declared.get(name) != unit:
+            known = declared.get(name) or "not declared"
+            raise InputError(
+                f"{option} gives {name} in {unit}, but its unit is {known}: --feature-units declares units, and "
+                "nothing is converted"
+            )
 
 
 def _choose_environment(arguments: argparse.Namespace, chosen: Chosen) -> tuple[str, Mapping[str, Any]]:
