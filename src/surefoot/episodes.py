@@ -278,7 +278,8 @@ class Episodes:
         for part in parts[1:]:
             # A bound is about one agent with one noise; a mixture of two has no setup to certify.
             if part.setup != first.setup:
-                differing = sorted(_list_differences(first.setup, part.setup))
+                names = {*first.setup, *part.setup}
+                differing = sorted(name for name in names if first.setup.get(name) != part.setup.get(name))
                 raise InputError(f"records of mixed setups cannot be joined; they differ in {', '.join(differing)}")
         processors: tuple[tuple[str, int], ...] = ()
         # Those of some blocks alone would be taken for those of all.
@@ -519,7 +520,3 @@ def _merge_runs(processors: Iterable[tuple[str, int]]) -> tuple[tuple[str, int],
     for kind, run in groupby(processors, key=itemgetter(0)):
         merged.append((kind, sum(count for _, count in run)))
     return tuple(merged)
-
-
-def _list_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
-    return {key for key in {*one, *other} if one.get(key) != other.get(key)}

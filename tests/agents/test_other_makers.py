@@ -11,7 +11,6 @@ from itertools import pairwise
 
 import gymnasium
 import numpy as np
-import onnx
 import pytest
 import torch
 from stable_baselines3 import PPO
@@ -538,20 +537,6 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_not_unpacked(tmp_path, monk
     assert (tmp_path / "bomb.pt").stat().st_size < 2**16
     with pytest.raises(InputError, match="is too large for a torch file: 1048576 bytes"):
         as_policy(tmp_path / "bomb.pt", SPACES)
-
-
-def test_weights_in_a_second_file_belong_to_the_agent(exported, tmp_path):
-    path = tmp_path / "apart.onnx"
-    whole = onnx.load(exported[1] / "rows.onnx")
-    onnx.save_model(whole, path, save_as_external_data=True, location="apart.onnx.data", size_threshold=0)
-    policy = as_policy(path, SPACES)
-    assert torch.equal(policy.act(SEEN), as_policy(exported[1] / "rows.onnx", SPACES).act(SEEN))
-    weights = tmp_path / "apart.onnx.data"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
-    assert as_policy(path, SPACES).sha256 != policy.sha256
-    weights.rename(tmp_path / "elsewhere.data")
-    with pytest.raises(InputError, match=r"no file .*apart\.onnx\.data"):
-        as_policy(path, SPACES)
 
 
 class Robot(nn.Module):

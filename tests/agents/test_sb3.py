@@ -406,19 +406,6 @@ def test_trusted_files_act_alike(tmp_path, setup):
     assert same_actions(sb3.read_zip(path, allow_pickle=True), model)
 
 
-def test_images_act_in_units_of_one(tmp_path):
-    model = make(observations=Box(0, 255, (2, 36, 36), np.uint8), policy="CnnPolicy", policy_kwargs={"net_arch": []})
-    path = saved(tmp_path, model)
-    assert sb3.read_zip(path).sha256 == sb3.read_zip(path, allow_pickle=True).sha256
-    policy = fit_to(sb3.read_zip(path), (36, 36))
-    assert (policy.spaces.n_stack, policy.spaces.shape) == (2, (36, 36))
-    pixels = np.random.default_rng(0).integers(256, size=(30, 2, 36, 36), dtype=np.uint8)
-    pixels[::2] //= 50  # dark and bright pictures, so that more than one action is chosen
-    expected, _ = model.predict(pixels, deterministic=True)
-    found = policy.act(torch.from_numpy(pixels).float() / 255).numpy()
-    assert np.array_equal(found, expected)
-
-
 def test_pixels_in_a_plain_mlp_keep_their_units():
     model = make(observations=Box(0, 255, (6,), np.uint8))
     policy = sb3.from_model(model)

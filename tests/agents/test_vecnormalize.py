@@ -20,7 +20,7 @@ from surefoot.agents.networks import weights_hash
 from surefoot.agents.normalization import Normalized, Statistics, normalized
 from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import as_policy
-from surefoot.agents.sb3.statistics import live_statistics, read_statistics
+from surefoot.agents.sb3.statistics import read_statistics
 from surefoot.agents.sb3.write import statistics_path, write_zip
 from surefoot.errors import InputError
 
@@ -274,16 +274,6 @@ def test_flipped_bytes_never_raise_anything_else(files):
             read_statistics(statistics)
         except InputError as error:
             assert str(error)  # noqa: PT017
-
-
-@pytest.mark.parametrize("protocol", [3, 4, 5])
-def test_every_protocol_is_read(tmp_path, protocol):
-    _, wrapper = made()
-    (tmp_path / "statistics.pkl").write_bytes(pickle.dumps(wrapper, protocol))
-    found, expected = read_statistics(tmp_path / "statistics.pkl"), live_statistics(wrapper)
-    assert np.array_equal(found.mean, expected.mean)
-    assert np.array_equal(found.var, expected.var)
-    assert (found.epsilon, found.clip) == (expected.epsilon, expected.clip)
 
 
 def test_images_are_refused(tmp_path):

@@ -206,7 +206,12 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the layout and the arrays of a fully connected policy, its critic included, or another kind."""
     bare, statistics = taken_apart(policy)
     if statistics is not None:
-        return _with_statistics(bare, statistics)
+        layout, arrays = parts_of(bare)
+        layout["normalization"] = {"epsilon": statistics.epsilon, "clip": statistics.clip}
+        shape = policy.spaces.stacked_shape
+        arrays[f"{STATISTICS_PREFIX}mean"] = statistics.mean.reshape(shape)
+        arrays[f"{STATISTICS_PREFIX}var"] = statistics.var.reshape(shape)
+        return layout, arrays
     if isinstance(policy.memory, Recurrent):
         return recurrent_parts(policy)
     if isinstance(policy.network, CNN):
@@ -222,7 +227,7 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             f"recurrent ones with bounded continuous actions, can be stored; {policy.name} is neither"
         )
     arrays = network.arrays()
-    layout: dict[str, Any] = {
+    layout = {
         "kind": "mlp",
         "activation": network.activation,
         "layers": len(network.layers),
@@ -248,16 +253,6 @@ def hashed(policy: Policy) -> Policy:
     """Return the policy with the hash its card will have."""
     layout, arrays = parts_of(policy)
     return replace(policy, sha256=weights_hash(arrays, layout))
-
-
-def _with_statistics(policy: Policy, own: Statistics) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return layout and arrays of the policy behind its statistics, and these with them."""
-    layout, arrays = parts_of(policy)
-    layout["normalization"] = {"epsilon": own.epsilon, "clip": own.clip}
-    shape = policy.spaces.stacked_shape
-    arrays[f"{STATISTICS_PREFIX}mean"] = own.mean.reshape(shape)
-    arrays[f"{STATISTICS_PREFIX}var"] = own.var.reshape(shape)
-    return layout, arrays
 
 
 def save(policy: Policy, path: Path, facts: Mapping[str, Any]) -> None:

@@ -7,7 +7,6 @@ for one that has none, with differences over the size of the ball.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -115,11 +114,6 @@ class ActionPath:
 def _action_bounds(policy: Policy, usual: Tensor) -> tuple[Tensor, Tensor]:
     """Return the bounds of each action; where there is none, twice as far on either side as the action is."""
     reach = 2 * usual.abs().clamp_min(0.5)
-    return _finite_or(policy.spaces.low, -reach), _finite_or(policy.spaces.high, reach)
-
-
-def _finite_or(given: Sequence[float] | None, other: Tensor) -> Tensor:
-    if given is None:
-        return other
-    bounds = other.new_tensor(given)
-    return torch.where(bounds.isfinite(), bounds, other)
+    low = usual.new_tensor(policy.spaces.low or (-torch.inf,))
+    high = usual.new_tensor(policy.spaces.high or (torch.inf,))
+    return torch.where(low.isfinite(), low, -reach), torch.where(high.isfinite(), high, reach)

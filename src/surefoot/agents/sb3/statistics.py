@@ -30,7 +30,7 @@ def read_statistics(path: Path) -> Statistics | None:
     except FileNotFoundError as error:
         raise InputError(f"no file {path}") from error
     try:
-        saved = Reader(io.BytesIO(content), _is_known).load()
+        saved = Reader(io.BytesIO(content), lambda module, _: module.partition(".")[0] in PICKLED_PACKAGES).load()
     except Exception as error:
         # A hostile stream may raise anything.
         raise InputError(
@@ -46,10 +46,6 @@ def read_statistics(path: Path) -> Statistics | None:
     except Exception as error:
         # What a stream describes may be anything too.
         raise InputError(f"{path} does not hold the statistics of a VecNormalize: {str(error)[:200]}") from error
-
-
-def _is_known(module: str, _: str) -> bool:
-    return module.partition(".")[0] in PICKLED_PACKAGES
 
 
 def live_statistics(wrapper: Any) -> Statistics | None:
