@@ -66,7 +66,6 @@ def add_tune(commands: Any) -> None:
         examples=(
             "surefoot tune cartpole-5 --budget 0.4",
             "surefoot tune cartpole-5 --budget 0.4 --sigmas 0.2,0.4 --episodes 100000",
-            "surefoot tune cartpole-5 --budget 0.4 --all-sigmas",
             "surefoot tune --env CartPole-v1 --agent model.zip --budget 0.2",
         ),
     )
