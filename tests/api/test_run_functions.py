@@ -249,3 +249,24 @@ def test_what_is_required_is_proved_from_the_bound_itself_on():
         bound = float(certificate.lower[place])
         for mean, proved in ((bound, True), (np.nextafter(bound, 10), False)):
             assert surefoot.CertifiedRun(certificate=certificate, require=(mean, budget)).proved is proved
+
+
+# --- sigmas that are compared -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sigmas", [[(0.1, 0.2, 0.2, 0.2), (0.2, 0.2, 0.2, 0.2)], [(0.1, 0.2, 0.2, 0.2), 0.2]])
+def test_no_sigma_is_selected_of_those_for_which_one_budget_means_different_things(sigmas):
+    """Planted: of the same features with the same ratios, one budget is the same perturbations for both."""
+    given = {"sigmas": sigmas, "pilot_episodes": 8}
+    for select in (
+        lambda: surefoot.tune(short_pole(10), balancer(), budget=0.2, n_episodes=8, out="tuned", **given),
+        lambda: surefoot.plan(short_pole(10), balancer(), require=(1, 0.2), **given),
+    ):
+        with pytest.raises(InputError, match="sigmas= must be multiples of one another"):
+            select()
+    assert not Path("tuned").exists()
+    multiples = [tuple(2 * sigma for sigma in sigmas[0]), sigmas[0]]
+    tuned = surefoot.tune(
+        short_pole(10), balancer(), budget=0.2, n_episodes=8, out="tuned", **given | {"sigmas": multiples}
+    )
+    assert len(tuned.forecasts) == 2

@@ -26,8 +26,8 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.runs.attacked import AttackGrid, Trial, invisible_loss, matched
-from surefoot.runs.strongest import choose_strongest
-from toys import Spy, balancer, recurrent, short_pole
+from surefoot.runs.strongest import _battery, choose_strongest
+from toys import Spy, actor_with_critic, balancer, recurrent, short_pole
 
 POLE = short_pole(30)
 SWING = surefoot.make_task("Pendulum-v1", floor=-200, ceiling=0, max_steps=10)
@@ -314,6 +314,18 @@ def test_a_battery_tries_what_there_is_time_for(monkeypatch):
     # On other episodes than those that are measured, whose means are others.
     measured = [float(play(replace(grid, method="random").plan(budget, None)).returns.mean()) for budget in (0.2, 0.4)]
     assert [trial.mean for trial in hurried] != measured
+
+
+def test_every_method_of_a_battery_has_the_lambdas_that_it_would_have_alone():
+    """With the lambda 0 alone its strongest attack may not be among those that are tried."""
+    car = Plan(task=surefoot.get_task("mountain-car"), policy=actor_with_critic(), noise=Noise.of(0.2), n_episodes=4)
+    tried = {one.method: one for one in _battery(AttackGrid(base=car, budgets=(0.2,), method="strongest"))}
+    assert tried["adaptive"].lambdas == (0.0, 0.75, 0.95)
+    assert tried["paper"].lambdas == car.task.paper.lambdas
+    assert "learned" not in tried
+    for name, one in tried.items():
+        alone = AttackGrid(base=car, budgets=(0.2,), method=name)
+        assert one.lambdas == alone.default_lambdas()
 
 
 def test_attacked_episodes_and_their_twins_share_start_and_noise():

@@ -199,6 +199,14 @@ def test_one_row_pays_as_rows_do():
     assert rewards == [0.0] * (len(rewards) - 1) + [1.0]
 
 
+def test_one_row_is_cut_off_by_the_limit_around_its_simulator():
+    """Which is not among what the simulator itself has returned."""
+    environment = Source(maker=vector_toys.Walk, success=is_cut, max_steps=2).open()
+    environment.reset(seed=1)
+    shown = [environment.step(6)[1:4] for _ in range(2)]
+    assert shown == [(0.0, False, False), (1.0, False, True)]
+
+
 def test_simulator_that_shows_the_next_episode_is_refused():
     with pytest.raises(InputError, match="would be asked about the next episode"):
         walk_task(is_right, "SAME_STEP")

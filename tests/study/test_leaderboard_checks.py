@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -128,6 +129,17 @@ def test_one_reason_is_enough_to_stop_the_page_and_so_are_two(n_reasons, monkeyp
     with pytest.raises(SystemExit):
         records.verify_entries()
     assert capsys.readouterr().err.count("refused: false") == n_reasons
+
+
+@pytest.mark.parametrize(("task", "fresh"), [("cartpole-5", None), ("pong-1r", records.GAME_FRESH)])
+def test_only_games_are_compared_with_fewer_fresh_episodes(task, fresh, monkeypatch):
+    asked = []
+    certificate = SimpleNamespace(metadata={"task": task})
+    listed = SimpleNamespace(certificate=certificate, folder=ENTRIES / QUICK)
+    monkeypatch.setattr(records, "read_entries", lambda: [listed])
+    monkeypatch.setattr(records, "refusals", lambda entry, **options: asked.append((entry, options)) or [])
+    records.verify_entries(blocks=3)
+    assert asked == [(listed, {"blocks": 3, "fresh": fresh})]
 
 
 def test_an_entry_without_the_budgets_of_the_page_is_refused(entry):

@@ -377,7 +377,6 @@ def attack_share(
         )
     if folder is None:
         folder = RUNS / f"{grid.name}{share.suffix}"
-    _check_reusable(grid, folder)
     processes = as_processes(workers, grid.base.gpu_share)
     with keep_on_interrupt(folder):
         return folder, attacked_share(grid, share, folder, workers=processes, progress=progress)

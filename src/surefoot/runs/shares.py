@@ -108,7 +108,6 @@ def _merge_configuration(folders: Sequence[Path], out: Path) -> int:
     paths = _find_blocks(folders, setup)
     blocks = [_load_block(paths[index], index, setup) for index in range(len(paths))]
     episodes = Episodes.concat(blocks)
-    episodes.check_complete()
     with RunFolder(out, setup).opened() as store:
         # The same shares may be merged once more; other episodes are not overwritten.
         if store.finished() or (store.record.exists() and Episodes.load(store.record).sha256 != episodes.sha256):
