@@ -375,6 +375,38 @@ def test_gates_name_the_agent_to_compare_with(asked, gate, margin):
     assert made.given[1].gate.margin == margin
 
 
+POLE_AND_CAR = [
+    "cartpole-1",
+    "cartpole-1 --sigma 0.4 --seed 5 --episodes 5000 --device cpu",
+    "cartpole-1 --agent x --sigma 0.1,0.2,0.3,0.4",
+    "mountain-car --agent x --sigma 0.2 --action-sigma 0.3",
+    "mountain-car --agent x --action-sigma 0.3",
+    f"{ENV} --max-steps 30 --floor -3",
+]
+
+
+@pytest.mark.parametrize("words", [*POLE_AND_CAR, "cartpole-1 --per-step", "cartpole-1 --gamma 0.9"])
+def test_a_share_is_run_as_the_whole_run_would_be(asked, words):
+    """Otherwise all shares together are another run than the one that was asked for."""
+    policy = replace(actor_with_critic(), sha256="known") if "mountain" in words else None
+    whole = asked("certify", words, policy)
+    share = asked("certify --blocks", f"{words} --blocks 1/1", policy)
+    assert share.plan.setup() == whole.plan.setup()
+
+
+@pytest.mark.parametrize(
+    "words", [*POLE_AND_CAR, "mountain-car --agent x --action-sigma 0.3 --sigma 0.2 --channel actions"]
+)
+def test_a_share_of_an_attack_is_run_as_the_whole_attack_would_be(asked, words):
+    policy = replace(actor_with_critic(), sha256="known") if "mountain" in words else None
+    words = f"{words} --method random --budgets 0.1,0.3"
+    whole = asked("attack", words, policy).given[0]
+    share = asked("attack --blocks", f"{words} --blocks 1/1", policy).given[0]
+    assert share.twin.setup() == whole.twin.setup()
+    for one in whole.configurations():
+        assert share.plan(*one).setup() == whole.plan(*one).setup()
+
+
 def test_weights_of_the_norm_are_those_given(asked):
     made = asked("attack", "mountain-car --lambda 0.5,0.25 --budgets 0.1", actor_with_critic())
     assert made.given[0].lambdas == (0.5, 0.25)

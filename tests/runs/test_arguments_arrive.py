@@ -1,5 +1,7 @@
 """Every argument of the functions that run episodes from Python arrives in the plan, the grid or the agent's lookup."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -14,9 +16,10 @@ from surefoot.play.streams import Purpose
 from surefoot.runs import rollout, taped_episode
 from surefoot.runs.returns import read_returns
 from surefoot.runs.taped_episode import attacked_plan
-from toys import actor_with_critic, balancer, short_pole
+from toys import Spy, actor_with_critic, balancer, short_pole
 
 TASK = short_pole(30)
+BOTH = ("observations", "actions")
 
 
 @pytest.fixture
@@ -95,6 +98,16 @@ def test_what_only_a_rollout_takes_arrives(monkeypatch):
     assert (own.budget, own.purpose, own.attacker, own.block_envs) == (0.6, (Purpose.ATTACK,), named.attacker, 3)
 
 
+def test_noise_on_actions_and_what_is_attacked_arrive_in_a_rollout(monkeypatch):
+    monkeypatch.setattr(rollout, "play", lambda plan, **_: plan)
+    agent, options = actor_with_critic(), {"sigma": 0.2, "action_sigma": 0.3, "seed": 0}
+    assert rollout.rollout("mountain-car", agent, **options).noise == Noise.of(0.2, 0.3)
+    for channel, channels in (("actions", ("actions",)), ("both", BOTH), (None, BOTH)):
+        for attacker in ("random", Spy()):
+            attacked = {"attacker": attacker, "budget": 0.5, "channel": channel}
+            assert rollout.rollout("mountain-car", agent, **options, **attacked).channels == channels
+
+
 def test_what_only_an_attack_takes_arrives(monkeypatch):
     grids = []
 
@@ -109,6 +122,31 @@ def test_what_only_an_attack_takes_arrives(monkeypatch):
     (grid,) = grids
     assert (grid.budgets, grid.noise_samples, tuple(grid.lambdas)) == ((0.3, 0.5), 9, (0.1, 0.7))
     assert (grid.method, grid.base.noise.sigma, grid.base.purpose) == ("paper", 0.2, ())
+
+
+def test_every_argument_of_attack_arrives_somewhere(monkeypatch, tmp_path):
+    """In the grid, in what learns an attacker, or in what runs and writes; a new argument fails until it does."""
+    given = {name: object() for name in inspect.signature(attack_curve.attack).parameters} | {"out": tmp_path / "run"}
+    reached = {}
+
+    def attack_grid(task, agent, **options):
+        reached.update(task=task, agent=agent, **options)
+        return "grid"
+
+    def prepare_attacker(grid, minutes, folder, **options):
+        assert (grid, options) == ("grid", {"workers": given["workers"]})
+        reached.update(minutes=minutes, out=folder)
+        return "with an attacker"
+
+    def attack_into(folder, grid, **options):
+        assert (grid, folder, options.pop("workers")) == ("with an attacker", given["out"], given["workers"])
+        reached.update(progress_callback=options.pop("progress"), **options)
+        return "curve"
+
+    for stage in (attack_grid, prepare_attacker, attack_into):
+        monkeypatch.setattr(attack_curve, stage.__name__, stage)
+    assert attack_curve.attack(**given) == "curve"
+    assert reached == given
 
 
 def test_the_numbers_of_a_curve_are_those_of_its_summary():
