@@ -9,7 +9,7 @@ from surefoot.compute import usable_cores
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.environments import task_of_card
-from surefoot.play.plan import Plan, agent_hash
+from surefoot.play.plan import Plan, agent_hash, own_seed
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import TASKS, discounted
@@ -133,3 +133,12 @@ def test_a_model_card_says_all_that_an_environment_is_made_with():
 
 
 # --- the open-loop baseline -------------------------------------------------------------------------------------------
+
+
+def test_the_seed_follows_from_what_an_agent_is_not_from_what_it_is_called():
+    """An author who renames a file must not get another draw; of code the name is all there is."""
+    named = [replace(BASE, policy=replace(balancer(), name=name, sha256="known")) for name in ("one", "other")]
+    assert own_seed(named[0]) == own_seed(named[1])
+    code = [replace(BASE, policy=replace(balancer(), name=name, sha256="")) for name in ("one", "other")]
+    assert own_seed(code[0]) != own_seed(code[1])
+    assert len({own_seed(plan) for plan in (*named, *code)}) == 3

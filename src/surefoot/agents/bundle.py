@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from surefoot.agents.imported import IMPORT_NAME
@@ -44,15 +45,19 @@ def write_bundle(folder: Path, agent: str | Path, *, vecnormalize: str | None, c
     """
     check_bundled(agent)
     place = folder / AGENT_FOLDER
-    if place.exists():
-        shutil.rmtree(place)
-    place.mkdir(parents=True)
-    copied = _copy_agent(locate(agent), place)
     statistics = vecnormalize
-    if vecnormalize not in (None, "none"):
-        source = Path(str(vecnormalize))
-        shutil.copyfile(source, place / f"statistics{source.suffix}")
-        statistics = f"{AGENT_FOLDER}/statistics{source.suffix}"
+    with TemporaryDirectory(dir=folder, prefix=".bundle") as beside:
+        new = Path(beside) / AGENT_FOLDER
+        new.mkdir()
+        copied = _copy_agent(locate(agent), new)
+        if vecnormalize not in (None, "none"):
+            source = Path(str(vecnormalize))
+            shutil.copyfile(source, new / f"statistics{source.suffix}")
+            statistics = f"{AGENT_FOLDER}/statistics{source.suffix}"
+        # Last: what was copied may be that of the earlier bundle, and its only copy.
+        if place.exists():
+            shutil.rmtree(place)
+        new.rename(place)
     setup = read_json(folder / "setup.json")
     kept = ("environment", "env_kwargs", "wrappers", "env_modules", "success", "max_steps")
     content: dict[str, Any] = {
