@@ -44,3 +44,18 @@ def test_attacked_episodes_of_b_bound_its_worst_case_at_no_other_budget():
     assert surefoot.compare(a, b).attacked == ()
     with pytest.raises(InputError, match="B's episodes were attacked"):
         surefoot.compare(a, b, budgets=[0.1])
+
+
+@pytest.mark.parametrize("place", [".", "A"])
+def test_episodes_of_others_are_not_written_over_those_of_a_run(place, tmp_path):
+    """In a run, or in a comparison of agents, whose sides are runs."""
+    known = {"sigma": 0.2, "floor": 0, "ceiling": 1}
+    a, b = (surefoot.Episodes.from_returns(returns, **known) for returns in ([0.5, 0.4] * 20, [0.1, 0.0] * 20))
+    (tmp_path / "run" / place).mkdir(parents=True)
+    (tmp_path / "run" / place / "setup.json").write_text("{}")
+    with pytest.raises(InputError, match="run holds a run of its own; choose another out="):
+        surefoot.compare(a, b, out=tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").rglob("*") if path.is_file()] == ["setup.json"]
+    written = surefoot.compare(a, b, out=tmp_path / "other").directory
+    for side, episodes in (("A", a), ("B", b)):
+        assert surefoot.Episodes.load(written / side / "episodes.npz").sha256 == episodes.sha256
