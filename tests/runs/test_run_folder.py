@@ -135,6 +135,17 @@ def test_whoever_waits_for_a_lock_that_is_deleted_locks_a_new_one(tmp_path, monk
     assert not (tmp_path / ".lock").exists()
 
 
+def test_a_run_whose_folder_was_replaced_leaves_the_lock_of_the_other_run(tmp_path):
+    """Without it a third run would go into the same folder."""
+    replaced, other = (RunFolder(tmp_path / "run", {}).opened() for _ in range(2))
+    replaced.__enter__()
+    shutil.rmtree(tmp_path / "run")
+    with other:
+        replaced.__exit__(None, None, None)
+        assert (tmp_path / "run" / ".lock").exists()
+    assert not (tmp_path / "run" / ".lock").exists()
+
+
 def test_the_lock_of_a_killed_run_does_not_block(tmp_path):
     def claim_and_die():
         with RunFolder(tmp_path, {}).opened():
