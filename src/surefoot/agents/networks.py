@@ -255,7 +255,11 @@ class CNN(nn.Module):
         return hidden.permute(0, 2, 3, 1)
 
     def first_of_change(self, change: Tensor, episode_start: Tensor | None) -> Tensor:
-        """Return by how much ``first`` changes when the newest observation does (see ``LinearFirstLayer``)."""
+        """Return by how much ``first`` changes when the newest observation changes by ``change``.
+
+        It is linear: an attack, which changes one observation many times, computes the rest of it once. The stacks of
+        rows that begin an episode (None if none does) are filled with the newest observation.
+        """
         layer = self.convolutions[0]
         assert isinstance(layer, nn.Conv2d)
         into = change.reshape(len(change), -1, *change.shape[-2:])

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from surefoot.agents.networks import CNN
 from surefoot.agents.policies import Policy
 from surefoot.attacks.base import check_continuous, normalize_rows
 from surefoot.compute import expand_rows
@@ -76,32 +76,6 @@ UNDEFENDED = Smoothing()
 def smoothing_of(noise: Noise, n_samples: int) -> Smoothing:
     """Return the smoothing of an agent with this noise, each feature with its own sigma."""
     return Smoothing(noise.features or noise.sigma, n_samples)
-
-
-@runtime_checkable
-class LinearFirstLayer(Protocol):
-    """A network whose linear first layer can be computed by itself: a search changes one observation many times.
-
-    ``after_first(first(history))`` is the network.
-    """
-
-    def first(self, history: Tensor) -> Tensor:
-        """Return the output of the first layer for histories."""
-        ...
-
-    def first_of_change(self, change: Tensor, episode_start: Tensor | None) -> Tensor:
-        """Return by how much ``first`` changes when the newest observation does.
-
-        Args:
-            change: Of the newest observation.
-            episode_start: Which rows begin an episode, so that the newest observation fills their stack; None if none
-                does.
-        """
-        ...
-
-    def after_first(self, hidden: Tensor) -> Tensor:
-        """Return the output of the network, given that of ``first``; ``hidden`` is overwritten."""
-        ...
 
 
 def noisy_clean_memories(view: View, rows: Tensor, smoothing: Smoothing) -> Tensor:
@@ -185,7 +159,7 @@ class VictimBatch:
     def compute_first_layer(self) -> None:
         """Compute its output where the first layer of the agent's network can be computed by itself."""
         network = self.policy.network
-        if not isinstance(network, LinearFirstLayer) or not len(self.clean):
+        if not isinstance(network, CNN) or not len(self.clean):
             return
         outputs = []
         with torch.no_grad():
@@ -227,7 +201,7 @@ class VictimBatch:
     def values(self, moved: Tensor) -> Tensor:
         """Return the values of every action when the present observation is ``moved``, averaged over the noise."""
         network = self.policy.network
-        if self.first_layer_output is None or not isinstance(network, LinearFirstLayer):
+        if self.first_layer_output is None or not isinstance(network, CNN):
             values = _network_values(self.policy, self.memory_after(moved))
         else:
             # Linear: first(clean + change) = first(clean) + first_of_change(change).

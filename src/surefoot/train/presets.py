@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError, did_you_mean
@@ -97,11 +97,8 @@ PPO_LARGE: dict[str, PpoSettings] = {
 }
 
 
-class Trainer(Protocol):
-    """What trains one agent, and writes it with its model card into the folder of the run."""
-
-    def __call__(self, run: TrainingRun, settings: Any) -> Policy:
-        """Return the agent that was best on validation."""
+# What trains one agent, writes it with its model card into the folder of the run, and returns it.
+Trainer = Callable[[TrainingRun, Any], Policy]
 
 
 @dataclass(frozen=True)
