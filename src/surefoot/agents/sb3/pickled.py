@@ -17,7 +17,6 @@ import numpy as np
 from surefoot.agents.sb3.inert_pickle import Inert, Reader, array_of, dtype_of, is_name
 from surefoot.agents.sb3.settings import (
     MOST_IN_SPACE,
-    SPACES,
     Facts,
     PartSizes,
     UnreadableError,
@@ -38,6 +37,13 @@ CALLED = {
     "numpy": ("dtype",),
     "torch": ("device",),
     "gym.utils.seeding": ("RandomNumberGenerator", "RandomNumberGenerator._generator_ctor"),
+}
+SPACES = {
+    "spaces.box.Box": "Box",
+    "spaces.discrete.Discrete": "Discrete",
+    "spaces.dict.Dict": "Dict",
+    "spaces.multi_discrete.MultiDiscrete": "MultiDiscrete",
+    "spaces.multi_binary.MultiBinary": "MultiBinary",
 }
 CALLED_PACKAGES = ("numpy.random.", "gymnasium.spaces.", "gym.spaces.")
 # Settings that do not change the deterministic action, whatever they are.
@@ -161,7 +167,9 @@ def _kind_of(space: Any) -> str | None:
     """Return what kind of space would be made, None if none: it is made empty and gets all from its state."""
     if not isinstance(space, Inert) or space.arguments != () or not isinstance(space.state, dict):
         return None
-    return SPACES.get(f"<class '{space.name}'>")
+    library, _, name = space.name.partition(".")
+    # Models of before 2023 name the spaces of gym.
+    return SPACES.get(name) if library in ("gymnasium", "gym") else None
 
 
 def _describe(space: Any) -> str:

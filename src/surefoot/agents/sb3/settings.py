@@ -23,20 +23,6 @@ from surefoot.agents.sb3.inert_pickle import Reader
 from surefoot.errors import InputError
 from surefoot.files import MOST_ARRAYS, MOST_TEXT, check_members, check_size, open_zip, reject_duplicate_keys, untrusted
 
-KINDS_OF_SPACES = {
-    "box": "Box",
-    "discrete": "Discrete",
-    "dict": "Dict",
-    "multi_discrete": "MultiDiscrete",
-    "multi_binary": "MultiBinary",
-}
-# By what Python prints for the class; models of before 2023 name those of gym.
-SPACES = {
-    f"<class '{library}.spaces.{module}.{kind}'>": kind
-    for library in ("gymnasium", "gym")
-    for module, kind in KINDS_OF_SPACES.items()
-}
-
 # Numbers of an observation or an action, and combinations of the parts of an action.
 MOST_IN_SPACE = 2**24
 
