@@ -13,7 +13,9 @@ import pytest
 from pages import attacked, certified
 from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
+from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
+from surefoot.proof.query import certify, certify_shared_budget
 from surefoot.proof.rounding import format_lower, format_upper
 from surefoot.report.evidence import evidence_statement
 from surefoot.report.exports import as_csv, as_latex, as_markdown
@@ -61,6 +63,38 @@ def test_one_latex_table_has_all_agents_and_budgets(runs):
         assert cell.removesuffix("$^*$") == expected
     assert [cell == "--" for cell in attacked_row[1:]] == [budget not in attack["budgets"] for budget in budgets]
     assert r"95\% confidence" in tex
+
+
+def test_bounds_stand_below_their_budgets_in_whichever_order_these_were_asked_for(runs):
+    """Planted: rows in the order of the budgets next to budgets in the order of the question."""
+    episodes = Episodes.from_returns([9.0, 10.0] * 100, sigma=0.1, floor=0, ceiling=10)
+    tables = []
+    for name, budgets in (("in-order", [0.0, 0.1, 0.3]), ("not", [0.3, 0.0, 0.1])):
+        episodes.save(runs / name / "episodes.npz")
+        made = certify(episodes, budgets, method="band")
+        made.save(runs / name)
+        tables.append(as_latex([read_run(runs / name)]).replace(f"{name} &", "run &"))
+    assert tables[0] == tables[1]
+    assert f"run & {format_lower(made.at(0.0).lower, 2)} & {format_lower(made.at(0.1).lower, 2)} & " in tables[1]
+    rows = list(csv.DictReader(io.StringIO(as_csv([read_run(runs / "not")]))))
+    assert {float(row["budget"]): float(row["lower"]) for row in rows} == dict(
+        zip(made.budgets, made.lower, strict=True)
+    )
+
+
+def test_a_table_says_what_its_budgets_bound(runs):
+    """A budget that three episodes share is a weaker attack in each of them than one for every episode."""
+    episodes = Episodes.from_returns([0.0, 1.0] * 30, sigma=0.1, floor=0, ceiling=1)
+    episodes.save(runs / "s" / "episodes.npz")
+    shared = certify_shared_budget(episodes, [0.1], 3)
+    shared.save(runs / "s")
+    alone, both = as_latex([read_run(runs / "s")]), as_latex([read_run(runs / "s"), read_run(runs / "a")])
+    assert f"with budget $B$ ({shared.scope.format(norm='l2')}) (95" in alone
+    usual = "total l2 norm of the perturbations of one episode"
+    assert f": {shared.scope.format(norm='l2')}; agent-a: {usual}) (95" in both
+    assert f"with budget $B$ ({usual}) (95" in as_latex([read_run(runs / "a")])
+    (row,) = csv.DictReader(io.StringIO(as_csv([read_run(runs / "s")])))
+    assert row["kind"] == "shared"
 
 
 def test_minus_signs_are_minus_signs(runs):

@@ -81,8 +81,8 @@ def _cells_by_budget(run: FinishedRun) -> dict[float, str]:
     if stated is None:
         means = zip(run.measured["budgets"], attack_rows(run), strict=True)
         return {float(budget): row[1] for budget, row in means}
-    cells = [row.marked_cells[1] for row in bounds_table(stated, run.baseline).rows]
-    return dict(zip(stated.budgets.tolist(), cells, strict=True))
+    # Rows are in the order of the budgets, which those of a certificate need not be.
+    return {row.l2_budget: row.marked_cells[1] for row in bounds_table(stated, run.baseline).rows}
 
 
 def _latex_number(cell: str | None) -> str:
@@ -102,7 +102,7 @@ def _caption(runs: Sequence[FinishedRun], *, marked: bool) -> str:
         sizes = sorted({f"{one.n_episodes:,}" for one in stated})
         confidences = sorted({format_percent(one.confidence) for one in stated})
         parts.append(
-            "Certified lower bounds on the mean return under every attack with budget B "
+            f"Certified lower bounds on the mean return under every attack with budget B{_scopes(runs)} "
             f"({' or '.join(confidences)} confidence, {' or '.join(sizes)} episodes){_assumptions(runs)}"
         )
     if len(stated) < len(runs):
@@ -111,6 +111,18 @@ def _caption(runs: Sequence[FinishedRun], *, marked: bool) -> str:
     if marked:
         text += " $^*$: below the open-loop baseline, uninformative."
     return text
+
+
+def _scopes(runs: Sequence[FinishedRun]) -> str:
+    """Return what a budget bounds, in brackets; by run where they differ."""
+    scopes = {}
+    for run, label in zip(runs, label_runs(runs), strict=True):
+        if run.certificate is not None:
+            # The columns are the budgets in l2, whichever norm was asked for.
+            scopes[label] = run.certificate.scope.format(norm="l2")
+    if len(set(scopes.values())) == 1:
+        return f" ({next(iter(scopes.values()))})"
+    return f" ({'; '.join(f'{label}: {scope}' for label, scope in scopes.items())})"
 
 
 def _assumptions(runs: Sequence[FinishedRun]) -> str:
@@ -144,7 +156,8 @@ def _rows_with_all_digits(run: FinishedRun) -> Iterator[dict[str, Any]]:
     stated = run.certificate
     if stated is not None:
         known = {
-            "kind": "certificate",
+            # A budget of another threat is not that of one episode.
+            "kind": stated.kind or "certificate",
             "method": stated.method,
             "confidence": stated.confidence,
             "n_episodes": stated.n_episodes,
