@@ -80,7 +80,6 @@ def test_agents_of_every_kind_are_attacked_within_the_budget(task, policy, sigma
 
 
 def test_each_episode_has_the_budget_it_was_given_in_the_ledger(trained):
-    """A smaller budget is the largest one of which a part is used already."""
     budgets = torch.tensor([0.0, 0.3, 1.2])
     recorder = Recorder(trained, torch.full((4,), 0.2), None)
     steps = run_recorded(replace(plan_of(), purpose=(Purpose.ATTACK_TRAINING, 7)), recorder, budgets)

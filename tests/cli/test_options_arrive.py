@@ -23,6 +23,7 @@ from surefoot.agents.policies import Policy
 from surefoot.cli import main as cli
 from surefoot.episodes import MOST_EPISODES
 from surefoot.noise import Noise
+from surefoot.play.channel import Scope
 from surefoot.play.plan import own_seed
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import get_task
@@ -216,6 +217,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("attack", "--agent x --method random --sigma 0.1,0.2,0,0.4", {"plan.noise.features": (0.1, 0.2, 0.0, 0.4)}),
     ("attack", "--method random --budgets 0.1,0.3", {"given.0.budgets": (0.1, 0.3)}),
     ("attack", "--method structured", {"given.0.method": "structured"}),
+    ("attack", "--method random --per-step --norm linf", {"plan.scope": Scope(per_step=True, norm="linf")}),
     ("attack", "--lambda-q 0,0.7", {"given.0.lambdas": (0.0, 0.7), "given.0.method": "paper"}),
     ("attack", "--lambda-q paper", {"given.0.lambdas": get_task("cartpole-1").paper.lambdas}),
     ("attack", "--method random --noise-samples 9", {"given.0.noise_samples": 9}),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.play.channel import Channel, Ledger, Rows, View, _perturbation_norms
+from surefoot.play.channel import EPISODE, Channel, Ledger, Rows, Scope, View, _perturbation_norms
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
@@ -40,9 +40,16 @@ def quiet(sigma, rows, shape, stream, ledger=None):
     return Channel(noise=Noise.of(sigma), n_envs=rows, shape=shape, stream=stream, ledger=ledger)
 
 
-def attacked(adversary, budget=1.0, rows=4, size=2, sigma=SIGMA):
+def attacked(adversary, budget=1.0, rows=4, size=2, sigma=SIGMA, scope=EPISODE):
     ledger = Ledger(
-        attacker=adversary, budget=budget, policy=echo(size), stream=stream(2), n_envs=rows, shape=(size,), max_steps=1
+        attacker=adversary,
+        budget=budget,
+        policy=echo(size),
+        stream=stream(2),
+        n_envs=rows,
+        shape=(size,),
+        max_steps=1,
+        scope=scope,
     )
     return quiet(sigma, rows, (size,), stream(1), ledger)
 
@@ -149,7 +156,7 @@ def test_noise_is_drawn_after_the_adversary_spoke():
 
 def test_the_view_has_these_fields_and_no_others():
     """Who adds a field must show that the lemma allows it; the noise of the present step it does not."""
-    names = "episode step observation chosen state memory clean action last_perturbation noise budget_left policy"
+    names = "episode step observation chosen state memory clean action last_perturbation noise budget_left scope policy"
     assert [f.name for f in fields(View)] == [*names.split(), "stream"]
 
 
@@ -256,6 +263,101 @@ def test_planted_a_ledger_that_does_not_look_again_is_caught(monkeypatch):
         test_what_is_exactly_the_budget_is_not_rounded_over_it(0.1, None)
 
 
+# --- a budget for each step -----------------------------------------------------------------------------------------
+
+NUMBERS = Scope(per_step=True, norm="linf")
+LENGTHS = Scope(per_step=True)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    budget=st.floats(0, 1e3),
+    proposals=st.lists(st.lists(st.floats(-1e4, 1e4, width=32), min_size=3, max_size=3), min_size=1, max_size=9),
+)
+def test_no_number_of_any_step_is_over_a_budget_in_linf(budget, proposals):
+    moves = iter(torch.tensor(proposals, dtype=torch.float64))
+    channel = attacked(Spy(lambda view: next(moves).unsqueeze(0)), budget, rows=1, size=3, sigma=0, scope=NUMBERS)
+    for step, wanted in enumerate(torch.tensor(proposals, dtype=torch.float64)):
+        through = channel.send(torch.zeros(1, 3), record(1, 3, step))[0].double()
+        assert float(through.abs().max()) <= budget  # to the bit
+        # What is inside stays, and what is not is as far out as it may be.
+        assert through.tolist() == pytest.approx(wanted.clamp(-budget, budget).tolist(), rel=2e-7, abs=1e-44)
+        # Every step begins with the whole budget.
+        assert float(channel.ledger.budget_left[0]) == pytest.approx(budget, rel=1e-15, abs=1e-150)
+    assert float(channel.ledger.budget_used[0]) <= budget
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    budget=st.floats(0, 1e3),
+    proposals=st.lists(st.lists(st.floats(-1e4, 1e4, width=32), min_size=3, max_size=3), min_size=1, max_size=9),
+)
+def test_every_step_has_the_whole_budget_and_no_more(budget, proposals):
+    moves = iter(torch.tensor(proposals, dtype=torch.float64))
+    channel = attacked(Spy(lambda view: next(moves).unsqueeze(0)), budget, rows=1, size=3, sigma=0, scope=LENGTHS)
+    sizes = []
+    for step, wanted in enumerate(torch.tensor(proposals, dtype=torch.float64)):
+        size = float(channel.send(torch.zeros(1, 3), record(1, 3, step)).double().norm())
+        assert size <= budget * (1 + 1e-15)
+        assert size >= min(float(wanted.norm()), budget) * (1 - 1e-3) - 1e-6
+        sizes.append(size)
+    assert float(channel.ledger.budget_used[0]) == pytest.approx(max(sizes), rel=1e-9, abs=1e-12)
+    assert float(channel.ledger.budget_used[0]) <= budget
+
+
+UNIT = torch.tensor([1.0, 1.7, 3.3], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("scope", [LENGTHS, NUMBERS], ids=["l2", "linf"])
+@pytest.mark.parametrize("budget", [0.1, 0.7, 3e-44, 1e-160, 1e30])
+@pytest.mark.parametrize("unit", [None, UNIT], ids=["plain", "features"])
+def test_what_is_exactly_the_budget_of_a_step_is_not_rounded_over_it(budget, unit, scope):
+    channel = attacked(
+        Spy(lambda view: view.budget_left[:, None] * torch.tensor([0.0, 0.0, 3.3])), budget, 1, 3, 0, scope
+    )
+    channel.unit = unit
+    units = torch.ones(3, dtype=torch.float64) if unit is None else unit
+    for step in range(3):
+        through = channel.send(torch.zeros(1, 3), record(1, 3, step))[0].double() / units
+        assert float(through.abs().max()) <= budget
+        assert float(channel.ledger.budget_used[0]) <= budget
+        assert float(through[2]) >= budget * (1 - 1e-6) or budget < 1e-40
+
+
+def test_planted_rounding_that_nobody_looks_at_again_is_over_a_budget_in_linf(monkeypatch):
+    def once(self, proposal, left, dtype, unit):
+        offset = proposal.clamp(-left[:, None], left[:, None]).to(dtype)
+        return offset, offset.double().abs().amax(dim=1) ** 2
+
+    monkeypatch.setattr(Ledger, "_clip_numbers", once)
+    with pytest.raises(AssertionError):
+        test_what_is_exactly_the_budget_of_a_step_is_not_rounded_over_it(0.1, None, NUMBERS)
+
+
+def test_planted_a_budget_that_is_not_given_back_at_every_step_is_caught(monkeypatch):
+    monkeypatch.setattr(Ledger, "_spent", property(lambda self: self.used_squared))
+    with pytest.raises(AssertionError):
+        test_every_step_has_the_whole_budget_and_no_more.hypothesis.inner_test(1.0, [[3.0, 0, 0], [3.0, 0, 0]])
+
+
+def test_what_has_no_noise_is_out_of_reach_of_every_budget():
+    for scope in (EPISODE, LENGTHS, NUMBERS):
+        channel = attacked(Spy(lambda view: torch.full_like(view.observation, 9)), 1.0, 1, 3, 0, scope)
+        channel.unit = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
+        through = channel.send(torch.zeros(1, 3), record(1, 3))[0]
+        assert float(through[1]) == 0
+        assert float(through[0]) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [({"norm": "l1"}, "norm must be one of l2, linf"), ({"norm": "linf"}, "goes with a budget for each step")],
+)
+def test_scopes_that_there_are_not_are_refused(given, match):
+    with pytest.raises(InputError, match=match):
+        Scope(**given)
+
+
 def test_clipping_keeps_the_direction():
     channel = attacked(Spy(lambda view: torch.tensor([[3.0, 4.0]])), budget=1.0, rows=1, sigma=0)
     torch.testing.assert_close(channel.send(torch.zeros(1, 2), record(1)), torch.tensor([[0.6, 0.8]]))
@@ -284,6 +386,14 @@ def test_rows_that_stay_keep_what_is_theirs():
     after = (ledger.budget_used, channel.last_perturbation, channel.last_noise, ledger.clean)
     assert all(torch.equal(old[rows], new) for old, new in zip(before, after, strict=True))
     assert ledger.budget_used.tolist() == pytest.approx([0.1, 0.3])
+
+
+def test_budgets_of_their_own_stay_with_their_rows():
+    channel = attacked(Spy(lambda view: torch.ones(len(view.episode), 2)), sigma=0)
+    channel.ledger.budget_squared = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64).square()
+    channel.keep_rows(torch.tensor([1, 3]))
+    channel.ledger.keep_rows(torch.tensor([1, 3]))
+    assert channel.ledger.budget_left.tolist() == pytest.approx([0.2, 0.4])
 
 
 def test_a_zero_budget_lets_nothing_through():

@@ -94,7 +94,13 @@ def test_what_was_seen_is_the_truth_plus_noise_of_sigma(tmp_path):
     assert not not_normal(noise, 0.2)
     assert not_normal(noise, 0.4)
     assert (facts["environment"], facts["episode"], facts["returns"]) == ("CartPole-v1", None, [])
-    assert facts["tracks"]["quiet"] == {"agent": "cartpole-5-s0.2", "sigma": 0.2, "budget": 0.0, "attacker": None}
+    assert facts["tracks"]["quiet"] == {
+        "agent": "cartpole-5-s0.2",
+        "sigma": 0.2,
+        "budget": 0.0,
+        "scope": None,
+        "attacker": None,
+    }
     assert set(arrays["quiet_actions"][1:]) <= {0, 1}
     assert arrays["quiet_actions"][0] == -1  # no action before the first observation
 

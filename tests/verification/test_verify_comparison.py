@@ -306,7 +306,8 @@ def test_an_attack_on_another_agent_than_b_is_noticed(tmp_path):
     """B's bound under attack is that of its own episodes, not of a weaker agent's."""
     agents = ("cartpole-1-ppo-s0.2", "cartpole-1-s0.4")
     asked = {"budgets": (0.2,), "n_episodes": 60, "attack": "constant-direction"}
-    surefoot.compare(*agents, out=tmp_path / "run", **asked)
+    made = surefoot.compare(*agents, out=tmp_path / "run", **asked)
+    assert "under the attack constant direction (uniform timing), and so" in str(made)
     assert failed(tmp_path / "run") == {}
     surefoot.compare(agents[0], "cartpole-1-s0.8", out=tmp_path / "weaker", **asked)
     for name in ("episodes.npz", "setup.json"):

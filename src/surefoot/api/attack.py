@@ -21,7 +21,7 @@ from surefoot.attacks.registry import METHODS, default_method, named_attack
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import number, read_json, untrusted, write_json
-from surefoot.play.channel import Attacker
+from surefoot.play.channel import Attacker, Scope
 from surefoot.play.plan import attacked_channels
 from surefoot.play.task import Task
 from surefoot.proof.certificate import Certificate
@@ -119,6 +119,8 @@ def attack(
     sigma: Sigma = 0.0,
     action_sigma: float = 0.0,
     channel: str | None = None,
+    per_step: bool = False,
+    norm: str = "l2",
     method: str | Attacker | None = None,
     lambdas: Sequence[float] | Literal["paper"] | None = None,
     noise_samples: int = 128,
@@ -148,6 +150,8 @@ def attack(
         sigma: The agent's noise, as ``surefoot.rollout`` takes it; 0 attacks it undefended.
         action_sigma: The noise on its actions, behind the attacker.
         channel: What is perturbed, "observations", "actions" or "both"; by default what has noise, else observations.
+        per_step: Whether a budget bounds the perturbation of each single observation instead of all of an episode.
+        norm: Norm of a budget per step: "l2", or "linf", by which every number is perturbed by at most the budget.
         method: "paper" (Algorithm 1 for discrete actions, 2 for continuous ones), "adaptive", "random",
             "constant-direction", "uniform" (all numbers by the same amount), "single-step", "structured", "learned"
             (trained on this agent first, for vectors), or "strongest" (all of them on selection episodes, the lowest at
@@ -181,6 +185,8 @@ def attack(
         sigma=sigma,
         action_sigma=action_sigma,
         channel=channel,
+        per_step=per_step,
+        norm=norm,
         method=method,
         lambdas=lambdas,
         noise_samples=noise_samples,
@@ -211,6 +217,8 @@ def attack_grid(
     sigma: Sigma,
     action_sigma: float = 0.0,
     channel: str | None = None,
+    per_step: bool = False,
+    norm: str = "l2",
     method: str | Attacker | None,
     lambdas: Sequence[float] | Literal["paper"] | None,
     noise_samples: int,
@@ -242,7 +250,7 @@ def attack_grid(
         device=device,
         workers=workers,
     )
-    base = replace(base, channels=attacked_channels(base.noise, channel))
+    base = replace(base, channels=attacked_channels(base.noise, channel), scope=Scope(per_step, norm))
     if name is None:
         name = default_method(task, base.policy)
     # The default lambdas are quantiles of the agent's own value gaps, so they need the grid without lambdas first.

@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.attacks.base import Described, check_choices, normalize_rows, project_l2
+from surefoot.attacks.base import Described, check_choices, normalize_rows, project
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, clean_values
 from surefoot.compute import expand_rows, row_norms
 from surefoot.errors import InputError
@@ -58,6 +58,11 @@ class AdaptivePGD(Described):
         batch = VictimBatch.of(view, rows, self.smoothing)
         clean = view.observation[rows]
         radius = allowance[rows]
+        if view.scope.per_step:
+            # What is not spent at this step is lost: the likeliest perturbation, not the shortest that will do.
+            start = torch.zeros_like(clean)
+            perturbations[rows] = self._climb_to_target(batch, clean, target, radius, start, view.scope.norm)
+            return perturbations
         shortest = torch.zeros_like(clean)
         won = torch.zeros_like(target, dtype=torch.bool)
         for number in range(self.tries):
@@ -78,13 +83,13 @@ class AdaptivePGD(Described):
         return perturbations
 
     def _climb_to_target(
-        self, batch: VictimBatch, clean: Tensor, target: Tensor, radius: Tensor, start: Tensor
+        self, batch: VictimBatch, clean: Tensor, target: Tensor, radius: Tensor, start: Tensor, norm: str = "l2"
     ) -> Tensor:
         def log_probability(offset: Tensor) -> tuple[Tensor, Tensor]:
             values, gradient = batch.values_and_gradient(clean + offset, target, radius)
             return torch.log_softmax(values, dim=1).gather(1, target.unsqueeze(1)).squeeze(1), gradient
 
-        return climb(log_probability, start, radius, self.iterations)
+        return climb(log_probability, start, radius, self.iterations, norm)
 
     def _shorten_perturbation(self, batch: VictimBatch, clean: Tensor, offset: Tensor, target: Tensor) -> Tensor:
         """Bisect along the perturbation for the shortest length that still wins often enough, to save budget."""
@@ -98,7 +103,9 @@ class AdaptivePGD(Described):
         return offset * expand_rows(high, offset)
 
 
-def climb(score: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, radius: Tensor, iterations: int) -> Tensor:
+def climb(
+    score: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, radius: Tensor, iterations: int, norm: str = "l2"
+) -> Tensor:
     """Return the perturbations with the highest scores that were found within the radius, row by row.
 
     ``score`` returns the score of each row's perturbation, and its gradient.
@@ -121,6 +128,6 @@ def climb(score: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, radiu
         size = torch.where(halve, size / 2, size)
         offset = torch.where(halve, best, offset)
         stalled = torch.where(stalled >= 2, 0, stalled)
-        momentum = 0.75 * normalize_rows(gradient) + 0.25 * momentum
-        offset = project_l2(offset + size * momentum, radius)
+        momentum = 0.75 * normalize_rows(gradient, norm) + 0.25 * momentum
+        offset = project(offset + size * momentum, radius, norm)
     return best

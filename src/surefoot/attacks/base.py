@@ -63,8 +63,11 @@ def _check_gradients(policy: Policy) -> None:
         )
 
 
-def project_l2(perturbation: Tensor, radius: Tensor) -> Tensor:
-    """Return each row shortened to its radius where it is longer."""
+def project(perturbation: Tensor, radius: Tensor, norm: str = "l2") -> Tensor:
+    """Return each row shortened to its radius where it is longer; in linf each number."""
+    if norm == "linf":
+        most = expand_rows(radius, perturbation)
+        return torch.minimum(torch.maximum(perturbation, -most), most).to(perturbation.dtype)
     size = row_norms(perturbation)
     # Divided by at least 1e-300, because torch computes both branches.
     shrink = torch.where(size > radius, radius / size.clamp_min(1e-300), torch.ones_like(size))
@@ -87,8 +90,13 @@ def _bound_like(values: tuple[float, ...], like: Tensor) -> Tensor:
     return like.new_tensor(values)
 
 
-def normalize_rows(direction: Tensor) -> Tensor:
-    """Return each row scaled to length 1; rows of zeros stay zeros."""
+def normalize_rows(direction: Tensor, norm: str = "l2") -> Tensor:
+    """Return of each row the point of the unit ball that lies farthest along it; rows of zeros stay zeros.
+
+    In l2 that is the row scaled to length 1, in linf the corner with its signs.
+    """
+    if norm == "linf":
+        return direction.sign()
     size = row_norms(direction)
     inverse = torch.where(size > 0, 1 / size.clamp_min(1e-300), torch.zeros_like(size))
     return (direction.double() * expand_rows(inverse, direction)).to(direction.dtype)

@@ -81,6 +81,17 @@ class UniformTiming(Described):
 
 
 @dataclass(frozen=True)
+class EveryStep(Described):
+    """All that is left, at every step: of a budget per step."""
+
+    name: ClassVar[str] = "every step"
+
+    def allowance(self, view: View) -> Tensor:
+        """Return what is left."""
+        return view.budget_left
+
+
+@dataclass(frozen=True)
 class SingleStep(Described):
     """Everything that is left, at one step of the episode."""
 
@@ -126,7 +137,7 @@ class RandomDirection(Described):
 
     def perturbation(self, view: View, allowance: Tensor) -> Tensor:
         """Return a uniformly random direction of the allowed length."""
-        direction = normalize_rows(view.stream.normal(tuple(view.target.shape)))
+        direction = normalize_rows(view.stream.normal(tuple(view.target.shape)), view.scope.norm)
         return direction * expand_rows(allowance, direction)
 
 
@@ -143,7 +154,7 @@ class ConstantDirection(Described):
         shape = view.target.shape[1:]
         # By its number, so that it does not depend on which episodes run beside it.
         rows = [_episode_direction(self.seed, episode, tuple(shape)) for episode in view.episode.tolist()]
-        direction = normalize_rows(torch.stack(rows)).to(view.observation.device)
+        direction = normalize_rows(torch.stack(rows), view.scope.norm).to(view.observation.device)
         return direction * expand_rows(allowance, direction)
 
 
@@ -155,7 +166,7 @@ class EqualDirection(Described):
 
     def perturbation(self, view: View, allowance: Tensor) -> Tensor:
         """Return the diagonal of the allowed length, with the episode's sign."""
-        direction = normalize_rows(torch.ones_like(view.target))
+        direction = normalize_rows(torch.ones_like(view.target), view.scope.norm)
         sign = 1 - 2 * (view.episode % 2)
         return direction * expand_rows(sign * allowance, direction)
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.attacks.base import Described, check_continuous, clip_to_box, normalize_rows, project_l2
+from surefoot.attacks.base import Described, check_continuous, clip_to_box, normalize_rows, project
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, noisy_clean_memories, rows_per_pass
 from surefoot.compute import row_norms
 from surefoot.errors import InputError
@@ -91,7 +91,8 @@ class DdpgAttack(Described):
                 left = left[on]
                 if place.numel() == 0:
                     return ends
-            moved = start + project_l2(moved - self.step * normalize_rows(gradient) - start, left)
+            step = self.step * normalize_rows(gradient, view.scope.norm)
+            moved = start + project(moved - step - start, left, view.scope.norm)
             moved = clip_to_box(moved, self.low, self.high)
         ends[place] = moved
         return ends

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.attacks.base import Described, check_discrete, clip_to_box, normalize_rows, project_l2
+from surefoot.attacks.base import Described, check_discrete, clip_to_box, normalize_rows, project
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, clean_values, rows_per_batch
 from surefoot.errors import InputError
 from surefoot.play.channel import View
@@ -112,11 +112,11 @@ class PaperAttack(Described):
                 start = start[on]
                 left = left[on]
                 limit = limit[on]
-            moved = self.take_step(moved, gradient, start, left)
+            moved = self.take_step(moved, gradient, start, left, view.scope.norm)
         return ends, reached
 
-    def take_step(self, moved: Tensor, gradient: Tensor, start: Tensor, left: Tensor) -> Tensor:
+    def take_step(self, moved: Tensor, gradient: Tensor, start: Tensor, left: Tensor, norm: str = "l2") -> Tensor:
         """Take one step of length eta, back to the ball and the box where it left them; a zero gradient stays put."""
-        moved = moved + self.step * normalize_rows(gradient)
-        moved = start + project_l2(moved - start, left)
+        moved = moved + self.step * normalize_rows(gradient, norm)
+        moved = start + project(moved - start, left, norm)
         return clip_to_box(moved, self.low, self.high)

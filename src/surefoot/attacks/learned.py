@@ -70,9 +70,11 @@ class BudgetNetwork(nn.Module):
         return output
 
 
-def spend(proposed: Tensor, budget_left: Tensor) -> Tensor:
+def spend(proposed: Tensor, budget_left: Tensor, norm: str = "l2") -> Tensor:
     """Return perturbations of less than the budget left: a share of it, which grows with the network's output."""
-    size = proposed.square().sum(dim=1, keepdim=True)
+    size = proposed.square()
+    if norm == "l2":
+        size = size.sum(dim=1, keepdim=True)
     return budget_left.unsqueeze(1) * proposed / (1 + size).sqrt()
 
 
@@ -118,7 +120,7 @@ class LearnedAttacker:
             self.network.to(device)
             object.__setattr__(self, "unit", self.unit.to(device))
         left = view.budget_left.float()
-        moved = spend(self.network(known, left), left) * self.unit
+        moved = spend(self.network(known, left), left, view.scope.norm) * self.unit
         return moved.view(view.observation.shape)
 
     def describe(self) -> dict[str, Any]:

@@ -123,9 +123,9 @@ class Recorder:
         known = read_view(view, self.attacker.max_steps)
         left = view.budget_left.float()
         if self.direction is None:
-            moved = spend(self.attacker.network(known, left), left)
+            moved = spend(self.attacker.network(known, left), left, view.scope.norm)
         else:
-            moved = spend(self.direction[view.episode], left)
+            moved = spend(self.direction[view.episode], left, view.scope.norm)
         row = {"episode": view.episode, "step": view.step, "known": known, "left": left, "moved": moved}
         row["observation"] = view.observation.flatten(1)
         self.steps.append(row)
@@ -172,8 +172,7 @@ def run_recorded(plan: Plan, recorder: Recorder, budgets: Tensor) -> dict[str, T
     plan = replace(plan, attacker=recorder, budget=most, n_episodes=count, n_envs=count, episodes_per_env=1)
     env_seeds, noise_seeds, own_seeds, _ = block_seeds(plan.seed, plan.purpose, 0)
     ledger = make_ledger(plan, count, Stream(own_seeds, device))
-    # A smaller budget is the largest one, of which a part is used already.
-    ledger.used_squared = (most**2 - budgets.double().square()).clamp_min(0)
+    ledger.budget_squared = budgets.double().square()
     noise = Stream(noise_seeds, device)
     channel = observation_channel(plan.noise, count, plan.task.spaces.shape, noise, ledger)
     env = plan.task.backend.batch(count, env_seeds, device)
@@ -278,7 +277,7 @@ class AttackLearner:
     def _start_from_direction(self) -> None:
         """Let the attacker begin with the constant direction that hurts most, of those along one feature."""
         n_features = self.attacker.unit.numel()
-        share = (2 / self.plan.task.scoring.max_steps) ** 0.5
+        share = 2.0 if self.plan.scope.per_step else (2 / self.plan.task.scoring.max_steps) ** 0.5
         directions = share * torch.cat((torch.eye(n_features), -torch.eye(n_features))).to(self.device)
         directions = directions[self.attacker.unit.repeat(2) > 0]
         tried = torch.arange(self.n_envs, device=self.device) % len(directions)
@@ -321,7 +320,7 @@ class AttackLearner:
 
     def _loss(self, steps: dict[str, Tensor], sigma: float, advantage: Tensor, price: Tensor) -> Tensor:
         """Return the clipped loss of what the noise says, plus the price of what is spent."""
-        moved = spend(self.attacker.network(steps["known"], steps["left"]), steps["left"])
+        moved = spend(self.attacker.network(steps["known"], steps["left"]), steps["left"], self.plan.scope.norm)
         # The agent saw moved + sigma * noise: how likely would that be now, compared with then?
         change = (steps["moved"] - moved) / sigma
         ratio = (-(steps["noise"] * change).sum(dim=1) - 0.5 * change.square().sum(dim=1)).exp()
@@ -343,6 +342,9 @@ class AttackLearner:
         values = values.detach()
         # The value of one more unit of squared budget: dV/d(b^2) = dV/db / 2b; more budget never hurts the attacker.
         worth = (slope / (2 * left.detach().clamp_min(0.05 * self.largest))).clamp_min(0)
+        if self.plan.scope.per_step:
+            # What is spent at one step is not missing at the next.
+            worth = torch.zeros_like(worth)
         potential = self.potential.at(steps["observation"])
         after = _next_row(steps["episode"])
         following = torch.where(after >= 0, values[after], 0.0)
@@ -422,6 +424,8 @@ def train_attacker(
     best.network.to("cpu")
     facts = plan.facts()
     trained_on = {name: facts[name] for name in ("task", "agent", "agent_sha256")} | {"sigma": plan.noise.sigma}
+    if plan.scope.name is not None:
+        trained_on["scope"] = plan.scope.name
     card = {
         "trained_on": trained_on,
         "budgets": wanted,

@@ -54,15 +54,16 @@ class OppositeAction(Described):
         clean = view.observation[rows]
         radius = allowance[rows]
         path = ActionPath.of(batch, clean)
+        norm = view.scope.norm
         best = torch.zeros_like(clean)
         # From 0: budget is not spent on what moves the action the other way.
         farthest = torch.zeros_like(radius)
         for number in range(self.tries):
             start = torch.zeros_like(clean)
             if number > 0:
-                random = normalize_rows(view.stream.normal(tuple(clean.shape)))
+                random = normalize_rows(view.stream.normal(tuple(clean.shape)), norm)
                 start = random * expand_rows(radius.to(clean.dtype), clean)
-            found = climb(partial(path.share_and_gradient, clean, radius), start, radius, self.iterations)
+            found = climb(partial(path.share_and_gradient, clean, radius), start, radius, self.iterations, norm)
             share = path.share_gone(clean + found)
             better = share > farthest
             best[better] = found[better]

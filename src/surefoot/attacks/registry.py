@@ -15,9 +15,11 @@ from surefoot.attacks.composed import (
     Composed,
     ConstantDirection,
     EqualDirection,
+    EveryStep,
     RandomDirection,
     SingleStep,
     Structured,
+    Timing,
     UniformTiming,
     ValueGapTiming,
 )
@@ -45,6 +47,7 @@ class Configuration:
         smoothing: The agent's noise, as the attacker averages over it.
         noise: The same, with that on actions.
         channels: What is attacked: observations, actions or both.
+        per_step: Whether every step has the whole budget.
         push: What an adaptive attack on actions has found to harm most; None where nothing has been looked for.
         lambda_q: The threshold of values (discrete actions), or the lambda of an attack on continuous ones.
         attacker: The learned attacker, where it is asked for.
@@ -56,6 +59,7 @@ class Configuration:
     smoothing: Smoothing
     noise: Noise = NO_NOISE
     channels: tuple[str, ...] = ("observations",)
+    per_step: bool = False
     push: Push | None = None
     lambda_q: float = 0.0
     attacker: LearnedAttacker | None = None
@@ -156,17 +160,21 @@ def _build_push(of: Configuration) -> Attacker:
     return Composed(_early_timing(of), push)
 
 
-def _early_timing(of: Configuration) -> UniformTiming:
+def _early_timing(of: Configuration) -> Timing:
     """Spread the budget over the first steps of an episode: all but the share ``lambda_q`` of the most it may have."""
     if not 0 <= of.lambda_q < 1:
         raise InputError(
             "lambda of the adaptive attack on continuous actions is the share of the steps, at the end of an episode, "
             f"that get no budget: expected 0 or more and less than 1, got {of.lambda_q:g}"
         )
+    if of.per_step:
+        return EveryStep()
     return UniformTiming(of.budget, max(1, round((1 - of.lambda_q) * of.task.scoring.max_steps)))
 
 
-def _uniform_timing(of: Configuration) -> UniformTiming:
+def _uniform_timing(of: Configuration) -> Timing:
+    if of.per_step:
+        return EveryStep()
     return UniformTiming(of.budget, of.task.scoring.max_steps)
 
 

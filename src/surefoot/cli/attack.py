@@ -109,6 +109,17 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         help="what the attacker perturbs (default: what has noise, else observations)",
     )
     model.add_argument(
+        "--per-step",
+        action="store_true",
+        help="budgets bound the perturbation of each single observation, not all of an episode",
+    )
+    model.add_argument(
+        "--norm",
+        choices=("l2", "linf"),
+        default="l2",
+        help="norm of a budget per step; linf bounds each number (default: l2)",
+    )
+    model.add_argument(
         "--budgets",
         type=parse_budgets,
         default="0.2,0.4,0.6,0.8,1",
@@ -163,7 +174,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
             n_episodes=arguments.episodes,
             workers=workers,
             **pick(arguments, "budgets", "sigma", "action_sigma", "channel", "method", "attacker"),
-            **pick(arguments, "noise_samples", "seed", "device"),
+            **pick(arguments, "noise_samples", "seed", "device", "per_step", "norm"),
         )
         # The curve needs every episode of a configuration, so a share has none.
         if arguments.blocks is not None:

@@ -26,6 +26,41 @@ from surefoot.noise import Noise
 from surefoot.play.streams import Stream
 from surefoot.provenance import text_hash
 
+# Of attacks.
+NORMS = ("l2", "linf")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What an attack's budget bounds: the l2 norm of all perturbations of an episode, or a norm of each single one.
+
+    >>> Scope(per_step=True, norm="linf").name
+    'linf per step'
+
+    Attributes:
+        per_step: Whether every step has the whole budget.
+        norm: "l2", or with a budget per step "linf": every number is perturbed by at most the budget.
+    """
+
+    per_step: bool = False
+    norm: str = "l2"
+
+    def __post_init__(self) -> None:
+        if self.norm not in NORMS:
+            raise InputError(f"norm must be one of {', '.join(NORMS)}, got {self.norm!r}")
+        if self.norm != "l2" and not self.per_step:
+            raise InputError(
+                f"norm={self.norm!r} goes with a budget for each step (per_step), one for the episode is l2"
+            )
+
+    @property
+    def name(self) -> str | None:
+        """Its name in files; None for whole episodes, of which most files are."""
+        return f"{self.norm} per step" if self.per_step else None
+
+
+EPISODE = Scope()
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View:
@@ -56,7 +91,8 @@ class View:
         last_perturbation: The perturbation of the step before, of an observation or of an action as the present one
             (zeros at the first step).
         noise: The noise of the step before, likewise.
-        budget_left: The l2 budget that is left, in the units of what is perturbed.
+        budget_left: The budget that is left, in the units of what is perturbed; of a budget per step all of it.
+        scope: What the budget bounds.
         policy: The victim.
         stream: Random numbers of the attacker's own.
     """
@@ -72,6 +108,7 @@ class View:
     last_perturbation: Tensor
     noise: Tensor
     budget_left: Tensor
+    scope: Scope = EPISODE
     policy: Policy
     stream: Stream
 
@@ -243,38 +280,47 @@ class Ledger:
         n_envs: int,
         shape: tuple[int, ...],
         max_steps: int,
+        scope: Scope = EPISODE,
     ) -> None:
         """Open the books of ``n_envs`` rows.
 
         Args:
             attacker: Who perturbs.
-            budget: Its l2 budget per episode.
+            budget: Its budget.
             policy: The victim, for the view.
             stream: The attacker's own random numbers, never the noise's.
             n_envs: Number of environments.
             shape: Shape of one observation.
             max_steps: Longest episode.
+            scope: What the budget bounds, by default the l2 norm of an episode's perturbations.
         """
         if not budget >= 0:
             raise InputError(f"budget must be >= 0, got {budget}")
         self.attacker = attacker
-        self.budget = budget
+        self.scope = scope
         self.policy = policy
         self.stream = stream
         device = stream.device
-        # Squares, in double precision: the l2 norm of an episode is the root of the sum of all of its squares.
-        self.used_squared = torch.zeros(n_envs, dtype=torch.float64, device=device)
+        # Squares, in double precision: the l2 norm of an episode is the root of the sum of all of its squares. Of a
+        # budget per step the largest square counts.
+        self.budget_squared = torch.full((n_envs,), budget, dtype=torch.float64, device=device).square()
+        self.used_squared = torch.zeros_like(self.budget_squared)
         self.clean = policy.memory.empty(torch.zeros((n_envs, *shape), device=device))
         self.used_by_step = torch.zeros(max_steps, dtype=torch.float64, device=device)
 
     @property
     def budget_left(self) -> Tensor:
-        """The l2 budget each row may still spend."""
-        return (self.budget**2 - self.used_squared).clamp_min(0).sqrt()
+        """The budget each row may spend at this step."""
+        return (self.budget_squared - self._spent).clamp_min(0).sqrt()
+
+    @property
+    def _spent(self) -> Tensor:
+        """What earlier steps have taken of the squared budget of this one."""
+        return torch.zeros_like(self.used_squared) if self.scope.per_step else self.used_squared
 
     @property
     def budget_used(self) -> Tensor:
-        """The l2 norm of all perturbations of each row so far."""
+        """The l2 norm of all perturbations of each row so far; of a budget per step the norm of its largest one."""
         return self.used_squared.sqrt()
 
     def admit_perturbation(self, clean: Tensor, rows: Rows, channel: Channel) -> Tensor:
@@ -292,12 +338,20 @@ class Ledger:
             last_perturbation=channel.last_perturbation,
             noise=channel.last_noise,
             budget_left=budget_left * channel.least_unit,
+            scope=self.scope,
             policy=self.policy,
             stream=self.stream,
         )
         proposal = self._ask_attacker(view)
-        perturbation, squared = self._clip_to_budget(proposal, budget_left, clean.dtype, channel.unit)
-        self.used_squared = self.used_squared + squared
+        if channel.unit is not None:
+            # What has no noise is out of the attacker's reach.
+            proposal = torch.where(channel.unit > 0, proposal, 0.0)
+        clip = self._clip_numbers if self.scope.norm == "linf" else self._clip_to_budget
+        perturbation, squared = clip(proposal, budget_left, clean.dtype, channel.unit)
+        if self.scope.per_step:
+            self.used_squared = torch.maximum(self.used_squared, squared)
+        else:
+            self.used_squared = self.used_squared + squared
         self.used_by_step.index_add_(0, rows.step.clamp_max(self.used_by_step.numel() - 1), squared)
         return perturbation
 
@@ -315,18 +369,30 @@ class Ledger:
         6e-8. What was just short enough may have become too long by rounding and is shortened then; what is too small
         for float32 to shorten is dropped. So the sum that is booked never exceeds the squared budget, not by one bit.
         """
-        if unit is not None:
-            proposal = torch.where(unit > 0, proposal, 0.0)  # what has no noise is out of the attacker's reach
         size = _perturbation_norms(proposal, unit)
         # Divided by at least 1e-300, because torch computes both branches.
         scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
         offset = (proposal * expand_rows(scale, proposal)).to(dtype)
-        over = self.used_squared + _perturbation_norms(offset, unit) ** 2 > self.budget**2
+        over = self._spent + _perturbation_norms(offset, unit) ** 2 > self.budget_squared
         shorter = (offset.double() * (1 - 2e-7)).to(dtype)
         offset = torch.where(expand_rows(over, offset), shorter, offset)
         squared = _perturbation_norms(offset, unit) ** 2
-        over = self.used_squared + squared > self.budget**2
+        over = self._spent + squared > self.budget_squared
         return offset.masked_fill(expand_rows(over, offset), 0.0), squared.masked_fill(over, 0.0)
+
+    def _clip_numbers(
+        self, proposal: Tensor, left: Tensor, dtype: torch.dtype, unit: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the perturbations with every number inside the budget, and the squares of their largest numbers.
+
+        What rounding to float32 puts outside is the next number outside, and the one before it is inside.
+        """
+        units = proposal.new_ones(()) if unit is None else torch.where(unit > 0, unit, 1.0)
+        most = expand_rows(left, proposal)
+        offset = torch.minimum(torch.maximum(proposal, -most * units), most * units).to(dtype)
+        outside = offset.double().abs() / units > most
+        offset = torch.where(outside, torch.nextafter(offset, torch.zeros_like(offset)), offset)
+        return offset, (offset.double().abs() / units).flatten(1).amax(dim=1).square()
 
     def restart_rows(self, rows: Tensor) -> None:
         """Start a new episode on the rows marked."""
@@ -336,6 +402,7 @@ class Ledger:
 
     def keep_rows(self, rows: Tensor) -> None:
         """Forget all rows but these."""
+        self.budget_squared = self.budget_squared[rows]
         self.used_squared = self.used_squared[rows]
         self.clean = self.clean[rows]
 

@@ -166,6 +166,7 @@ def make_ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
         n_envs=n_envs,
         shape=plan.task.spaces.shape,
         max_steps=plan.task.scoring.max_steps,
+        scope=plan.scope,
     )
 
 

@@ -22,7 +22,7 @@ from surefoot.agents.policies import Policy
 from surefoot.episodes import LIMITS, MOST_BLOCKS, MOST_DRAWS, MOST_EPISODES, Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.play.channel import Attacker
+from surefoot.play.channel import EPISODE, Attacker, Scope
 from surefoot.play.streams import check_purpose, seed_sequence
 from surefoot.play.task import Task
 from surefoot.provenance import sha256
@@ -47,7 +47,8 @@ class Plan:
         n_envs: Environments that run in parallel in one block; the task's own number by default.
         episodes_per_env: Episodes that each of them runs in turn; the task's own number by default.
         attacker: Who perturbs, or None.
-        budget: The attacker's l2 budget per episode.
+        budget: The attacker's budget.
+        scope: What it bounds: by default the l2 norm of all perturbations of an episode.
         channels: What it perturbs: "observations", "actions" or both.
         per_step: Whether to keep the rewards of each step, for certificates against a budget per step.
         draws_per_seed: How many episodes in a row have the same seed of the environment, and noise of their own.
@@ -64,6 +65,7 @@ class Plan:
     episodes_per_env: int | None = None
     attacker: Attacker | None = None
     budget: float = 0.0
+    scope: Scope = EPISODE
     channels: tuple[str, ...] = ("observations",)
     per_step: bool = False
     draws_per_seed: int = 1
@@ -124,6 +126,8 @@ class Plan:
             return
         if "actions" in self.channels:
             limits_of_actions(self.task)
+        if self.scope.per_step and self.channels != CHANNELS["observations"]:
+            raise InputError("attacks with a budget for each step are on observations; leave per_step or channel out")
         sigmas = {"observations": self.noise.sigma, "actions": self.noise.action_sigma}
         if any(sigmas.values()) and not all(sigmas[name] for name in self.channels):
             (bare,) = (name for name in self.channels if not sigmas[name])
@@ -189,14 +193,8 @@ class Plan:
             "n_envs": self.block_envs,
             "block_size": self.block_size,
             "device": self.device,
-            "attacker": None,
-            "budget": None,
+            **self._attack_facts(),
         }
-        if self.attacker is not None:
-            facts["attacker"] = self.attacker.describe()
-            facts["budget"] = self.budget
-            if self.channels != CHANNELS["observations"]:
-                facts["channels"] = list(self.channels)
         # What most plans do not have is left out, and the order stays: the seed follows from this text.
         if self.per_step and scoring.reward_range is not None:
             facts["reward_range"] = list(scoring.reward_range)
@@ -220,6 +218,16 @@ class Plan:
             facts["features"] = [list(feature) for feature in self.task.features]
         if self.task.step_seconds is not None:
             facts["step_seconds"] = self.task.step_seconds
+        return facts
+
+    def _attack_facts(self) -> dict[str, Any]:
+        if self.attacker is None:
+            return {"attacker": None, "budget": None}
+        facts: dict[str, Any] = {"attacker": self.attacker.describe(), "budget": self.budget}
+        if self.scope.name is not None:
+            facts["scope"] = self.scope.name
+        if self.channels != CHANNELS["observations"]:
+            facts["channels"] = list(self.channels)
         return facts
 
     def _stated_limits(self) -> list[str]:

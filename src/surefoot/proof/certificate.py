@@ -353,8 +353,9 @@ def same_setup(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
     Agents are never compared by name: all of CleanRL's have the same.
     """
-    # A hash names one agent; the noise of every feature counts, not only the least.
-    keys = ("sigma", "sigma_per_feature", "action_sigma", "stochastic", "task", "agent_sha256")
+    # A hash names one agent; the noise of every feature counts, not only the least. Only an attack with a budget per
+    # step has a scope: it is compared with no certificate.
+    keys = ("sigma", "sigma_per_feature", "action_sigma", "stochastic", "task", "agent_sha256", "scope")
     return bool(one.get("agent_sha256")) and all(one.get(key) == other.get(key) for key in keys)
 
 

@@ -394,6 +394,13 @@ class Comparison:
         return comparison_figure(self)
 
 
+def attack_name(attacker: Mapping[str, Any]) -> str:
+    """Return what an attack is called in sentences: its name, or those of its two parts, direction and timing."""
+    if "direction" not in attacker:
+        return str(attacker.get("name"))
+    return f"{attacker['direction'].get('name')} ({attacker['timing'].get('name')})"
+
+
 def _from_json(content: Mapping[str, Any]) -> Comparison:
     if content["schema"] != COMPARISON_SCHEMA:
         raise ValueError(f"schema {content['schema']}, expected {COMPARISON_SCHEMA}")
@@ -573,7 +580,7 @@ class Comparer(StoppingMonitor):
             n_pairs=pairs.size,
             limits=(self.floor, self.ceiling),
             attacked=self._attacked_rows(a.returns, under.returns),
-            attacked_by=None if attacked_b is None else str(attacked_b.metadata.get("attacker")),
+            attacked_by=None if attacked_b is None else attack_name(attacked_b.metadata.get("attacker") or {}),
             changes=Changes.of(pairs),
             anytime=self.anytime,
             stopped=stopped,

@@ -55,7 +55,18 @@ MAY_DIFFER = frozenset(
             "pixel_max",
             "binary",
         ),
-        *("seed", "purpose", "n_planned", "n_envs", "block_size", "device", "attacker", "budget", "reward_range"),
+        *(
+            "seed",
+            "purpose",
+            "n_planned",
+            "n_envs",
+            "block_size",
+            "device",
+            "attacker",
+            "budget",
+            "scope",
+            "reward_range",
+        ),
         *("stated_by_user", "episode_seeds", "binary"),
     )
 )

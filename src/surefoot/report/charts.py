@@ -14,11 +14,10 @@ from typing import Any
 from surefoot.proof.inconsistency import inconsistencies
 from surefoot.proof.rounding import format_budget, format_estimate, format_exact
 from surefoot.report.curves import BoundCurve, grid_of, line, other_methods, own_curve, perfect_curve, round_for_drawing
-from surefoot.report.finished_run import FinishedRun
+from surefoot.report.finished_run import FinishedRun, scope_words
 from surefoot.report.offsets import unit_of_budgets
 
 HUES = {"method": 3, "perfect": 5}
-ATTACK_SCOPE = "total l2 norm of the perturbations of one episode"  # what the budget of a measured attack bounds
 _NORMAL_95 = 1.96  # standard errors of an error bar
 
 Series = dict[str, Any]
@@ -80,7 +79,7 @@ def _axes_of(run: FinishedRun) -> tuple[Any, ...]:
     """Return what runs must have in common to be drawn on the same axes: task, what the budget is for, discount."""
     task = run.identity.get("task")
     if run.certificate is None:
-        return task, None, None
+        return task, run.identity.get("scope"), None
     discount = run.certificate.metadata.get("gamma")
     if discount is None:
         return task, run.certificate.kind, None
@@ -164,7 +163,7 @@ def chart_data(group: Group) -> dict[str, Any]:
     series += _baseline_series(group, grid)
     for number, one in enumerate(series):
         one["id"] = f"s{number}"
-    scope = ATTACK_SCOPE
+    scope = scope_words(group.runs[0].identity.get("scope"))
     if group.certified:
         # All certificates of a group are of one kind, and a chart's budgets are in l2.
         scope = group.certified[0].run.proved.scope.format(norm="l2")

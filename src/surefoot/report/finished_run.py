@@ -11,8 +11,18 @@ from surefoot.proof.certificate import Certificate, same_setup
 from surefoot.proof.rounding import count_decimals, format_noise
 from surefoot.report.certificate_text import digits_for, headline_index
 
+# What the budget of a measured attack bounds, unless it is a budget for each step.
+ATTACK_SCOPE = "total l2 norm of the perturbations of one episode"
+
 # A recorded episode as its file has it: what it is of, and arrays.
 Tape = tuple[Mapping[str, Any], Mapping[str, Any]]
+
+
+def scope_words(scope: object) -> str:
+    """Return what the budgets of a measured attack bound; ``scope`` is None or a name as "linf per step"."""
+    if scope is None:
+        return ATTACK_SCOPE
+    return f"{str(scope).removesuffix(' per step')} norm of the perturbation of each single observation"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

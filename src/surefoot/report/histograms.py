@@ -104,6 +104,9 @@ def spending_data(group: Group) -> list[dict[str, Any]]:
     found = []
     for entry in group.attacked:
         attack = entry.run.measured
+        if attack.get("scope") is not None:
+            # Every step has a budget of its own: nothing adds up.
+            continue
         for number, budget in enumerate(attack["budgets"]):
             squares = np.array(attack["budget_used_per_step"][number], dtype=np.float64)
             if squares.size and budget > 0:

@@ -16,8 +16,8 @@ from surefoot.proof.comparison import NOT_ALGORITHMS
 from surefoot.proof.rounding import format_budget, format_estimate, format_exact, format_lower
 from surefoot.report.budget_words import explain_budget
 from surefoot.report.certificate_text import asked_budgets, headline, norm_of
-from surefoot.report.charts import ATTACK_SCOPE, Group
-from surefoot.report.finished_run import FinishedRun
+from surefoot.report.charts import Group
+from surefoot.report.finished_run import FinishedRun, scope_words
 
 IDLE_SHARE = 0.01  # of the budget: an attack that used less did not attack
 ATTACK_HEADS = ("attack budget", "mean ± standard error", "lambda", "mean budget used")
@@ -163,8 +163,8 @@ def budget_meanings(groups: Sequence[Group]) -> list[str]:
     meanings = []
     for run in certified_runs(groups):
         meanings.append(run.proved.scope.format(norm=norm_of(run.proved)))
-    if any(group.attacked for group in groups):
-        meanings.append(ATTACK_SCOPE)
+    for group in groups:
+        meanings += [scope_words(entry.run.identity.get("scope")) for entry in group.attacked]
     # Each once, in the order of the runs.
     return list(dict.fromkeys(meanings))
 
@@ -175,17 +175,16 @@ def budget_examples(groups: Sequence[Group]) -> str:
     if run.action_sigma > 0:
         # The words are about observations.
         return ""
-    # Attacks are measured with one sigma, in l2, over whole episodes.
+    # Attacks are measured with one sigma.
     sigma: Any = run.sigma
-    norm = "l2"
-    per_step = False
+    norm, _, per_step = str(run.identity.get("scope") or "l2").partition(" ")
     if run.certificate is None:
         budget = max(run.measured["budgets"])
     else:
         budget = asked_budgets(run.certificate)[run.headline_index]
         sigma = run.certificate.metadata.get("sigma_per_feature") or sigma
         norm = norm_of(run.certificate)
-        per_step = run.certificate.kind == "per-step"
+        per_step = "per step" if run.certificate.kind == "per-step" else ""
     shape = None
     if run.tape is not None and "quiet_clean" in run.tape[1]:
         shape = run.tape[1]["quiet_clean"].shape[1:]
@@ -198,7 +197,7 @@ def budget_examples(groups: Sequence[Group]) -> str:
             max_steps=steps if isinstance(steps, int) else None,
             sigma=sigma,
             norm=norm,
-            per_step=per_step,
+            per_step=bool(per_step),
         )
     except (InputError, TypeError, ValueError):
         # A file of others may say anything, and the page can do without this.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import InputError
 from surefoot.proof.rounding import format_exact
-from surefoot.report.finished_run import FinishedRun, Tape
+from surefoot.report.finished_run import FinishedRun, Tape, scope_words
 
 PICTURES_PER_ROW = 10  # of a sheet
 MOST_COORDINATES = 12
@@ -99,6 +99,9 @@ def _about(facts: Mapping[str, Any], tracks: Mapping[str, Mapping[str, Any]]) ->
     else:
         both = " and ".join(map(format_exact, sigmas))
         sentences.append(f"Noise with standard deviations {both} on every new observation of the one and the other.")
+    if "attacked" in tracks:
+        budget = format_exact(float(tracks["attacked"]["budget"]))
+        sentences.append(f"Attack budget: {budget} ({scope_words(tracks['attacked'].get('scope'))}).")
     return sentences
 
 

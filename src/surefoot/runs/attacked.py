@@ -115,6 +115,8 @@ class AttackGrid:
         agent = f"{base.policy.name}-sigma{noise_name(base.noise)}"
         if "actions" in base.channels:
             agent += f"-on-{'-'.join(base.channels)}"
+        if base.scope.name is not None:
+            agent += f"-{base.scope.name.replace(' ', '-')}"
         return safe_name(f"attack-{self.method}-{agent}-seed{base.seed}-n{base.n_episodes}")
 
     @property
@@ -125,10 +127,11 @@ class AttackGrid:
     def default_lambdas(self) -> tuple[float, ...]:
         """Return 0 and quantiles of the agent's own value gaps; the attack's or the paper's for continuous actions.
 
-        For an attack without a lambda just 0.
+        For an attack without a lambda, and for a budget per step, just 0.
         """
         method = self.kind
-        if not method.has_lambda:
+        # With a budget for each step nothing is saved for later.
+        if not method.has_lambda or self.base.scope.per_step:
             return (0.0,)
         if self.base.task.spaces.n_actions is None:
             return method.lambdas or self.base.task.paper.lambdas
@@ -167,6 +170,7 @@ class AttackGrid:
             smoothing=self.smoothing,
             noise=self.base.noise,
             channels=self.base.channels,
+            per_step=self.base.scope.per_step,
             push=self.push,
             lambda_q=lambda_ or 0.0,
             attacker=self.attacker,
@@ -285,7 +289,7 @@ def matching_certificates(grid: AttackGrid, given: Path | None, nearby: Path) ->
 def _is_comparable(certificate: Certificate, grid: AttackGrid) -> bool:
     # The budgets of another threat are not those of one episode. Attacks are measured by the plain return, which a
     # certificate of the discounted one says nothing about.
-    plain = certificate.kind is None and certificate.metadata.get("gamma") is None
+    plain = certificate.kind is None and certificate.metadata.get("gamma") is None and not grid.base.scope.per_step
     return plain and certificate.is_about(grid.base.facts(), grid.base.noise.sigma)
 
 
@@ -304,6 +308,7 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         "noise_samples": grid.noise_samples if setup["sigma"] > 0 else None,
         **{key: setup[key] for key in ("action_sigma", "sigma_per_feature", "stochastic") if key in setup},
         **({"channels": list(grid.base.channels)} if "actions" in grid.base.channels else {}),
+        **({"scope": grid.base.scope.name} if grid.base.scope.per_step else {}),
         "seed": grid.base.seed,
         "n_episodes": grid.base.n_episodes,
         "budgets": list(grid.budgets),

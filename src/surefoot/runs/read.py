@@ -21,6 +21,7 @@ from surefoot.files import (
     read_npz,
     untrusted,
 )
+from surefoot.play.channel import NORMS
 from surefoot.play.measured_baselines import BASELINES
 from surefoot.proof.certificate import CERTIFICATE_FILES, Certificate
 from surefoot.provenance import sha256
@@ -29,7 +30,7 @@ from surefoot.report.taped_frames import MOST_TAPED
 from surefoot.runs.folder import configuration_name
 
 ATTACK_SCHEMA = 1
-_IDENTITY = ("task", "agent", "agent_sha256", "seed", "sigma_per_feature", "action_sigma", "stochastic")
+_IDENTITY = ("task", "agent", "agent_sha256", "seed", "sigma_per_feature", "action_sigma", "stochastic", "scope")
 
 
 def read_run(folder: Path) -> FinishedRun:
@@ -139,6 +140,8 @@ def check_attack(content: Mapping[str, Any]) -> None:
         raise ValueError("expected one value gap and one list of spending per budget")
     for spending in content["budget_used_per_step"]:
         numbers(spending)
+    if content.get("scope") not in (None, *(f"{norm} per step" for norm in NORMS)):
+        raise ValueError(f"no budget has the scope {content['scope']!r:.40}")
     number(content["sigma"])
     number(content.get("action_sigma", 0.0))
     int(content["n_episodes"])

@@ -160,6 +160,7 @@ def _describe_tracks(tracks: Mapping[str, Plan]) -> dict[str, Any]:
             "agent": plan.policy.name,
             "sigma": plan.noise.sigma,
             "budget": plan.budget,
+            "scope": plan.scope.name,
             "attacker": None if plan.attacker is None else plan.attacker.describe(),
         }
     first = next(iter(tracks.values()))

@@ -43,7 +43,18 @@ FIELDS = frozenset(
 _FREE = frozenset(
     (
         *("agent", "agent_sha256", "sigma", "sigma_per_feature", "n_stack", "memory", "stochastic", "pixel_max"),
-        *("seed", "purpose", "n_planned", "n_envs", "block_size", "device", "attacker", "budget", "reward_range"),
+        *(
+            "seed",
+            "purpose",
+            "n_planned",
+            "n_envs",
+            "block_size",
+            "device",
+            "attacker",
+            "budget",
+            "scope",
+            "reward_range",
+        ),
         *("stated_by_user", "episode_seeds", "binary"),
     )
 )
@@ -376,7 +387,7 @@ def _check_derived(
             passed = min(shown) >= -gate["margin"]
     attacked_by = None
     if "B-attacked" in sides:
-        attacked_by = str(sides["B-attacked"].setup.get("attacker"))
+        attacked_by = _attack_name(sides["B-attacked"].setup.get("attacker") or {})
     named = zip(content["names"], (sides["A"], sides["B"]), strict=True)
     expected = {
         "names": [_name_of(raw.setup) or str(name) for name, raw in named],
@@ -397,6 +408,13 @@ def _check_derived(
     if not close(content["resolution"], (high - low) / 2, _ROUNDING * span):
         wrong.append("the resolution is half of the interval")
     return wrong
+
+
+def _attack_name(attacker: dict[str, Any]) -> str:
+    """Return what an attack is called in sentences: its name, or those of its two parts."""
+    if "direction" not in attacker:
+        return str(attacker.get("name"))
+    return f"{attacker['direction'].get('name')} ({attacker['timing'].get('name')})"
 
 
 def _name_of(setup: dict[str, Any]) -> str | None:

@@ -58,9 +58,8 @@ class Replay {
   }
 
   about() {
-    const { budget, coordinates, panels } = this.data;
+    const { coordinates, panels } = this.data;
     const parts = [...this.data.about];
-    if (budget !== null) parts.push(`Attack budget: ${plain(budget)} (total l2 norm of the perturbations of the episode).`);
     if (this.data.kind === "picture") parts.push("Pictures are clipped to what a screen can show.");
     else if (panels[0].seen[0].length < coordinates) parts.push(`The first ${panels[0].seen[0].length} of ${coordinates} numbers are drawn.`);
     return el("p", { class: "note" }, parts.join(" "));
