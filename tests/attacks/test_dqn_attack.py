@@ -160,7 +160,7 @@ GENERATOR = torch.Generator().manual_seed(0)
         (dqn, {"VictimBatch": FreshNoise}),
         (victim, {"_mean_over_samples": first_sample_for_the_mean}),
         (victim, {"_share_among_copies": lambda noise, step: noise}),
-        (dqn.PaperAttack, {"take_step": lambda self, m, g, s, left: STEPPED(self, m, -g, s, left)}),
+        (dqn.PaperAttack, {"take_step": lambda self, m, g, s, left, norm: STEPPED(self, m, -g, s, left, norm)}),
     ],
     ids=["dirty context", "same samples", "mean", "copies", "sign"],
 )
