@@ -81,12 +81,20 @@ class Values(torch.nn.Module):
         return torch.tensor([2.0, 1.25, 1.0]).repeat(len(history), 1)
 
 
-def shown():
-    """Return what an attacker of that agent is shown at its first step."""
-    policy = Policy(Values(), Spaces(shape=(4,), n_actions=3))
+class Sloped(torch.nn.Module):
+    """Values of two actions, 1 apart where the first number is 0; they change places at -0.5."""
+
+    def forward(self, history):
+        x = history.reshape(len(history), -1)[:, 0]
+        return torch.stack([x + 0.5, -x - 0.5], dim=1)
+
+
+def shown(network=None, *, n_actions=3, budget=0.7):
+    """Return what an attacker of such an agent is shown at its first step."""
+    policy = Policy(network or Values(), Spaces(shape=(4,), n_actions=n_actions))
     spy, cpu = Spy(), torch.device("cpu")
     streams = [Stream(seeds, cpu) for seeds in block_seeds(0, (), 0)]
-    ledger = Ledger(attacker=spy, budget=0.7, policy=policy, stream=streams[2], n_envs=2, shape=(4,), max_steps=5)
+    ledger = Ledger(attacker=spy, budget=budget, policy=policy, stream=streams[2], n_envs=2, shape=(4,), max_steps=5)
     channel = Channel(noise=Noise.of(0.3), n_envs=2, shape=(4,), stream=streams[1], ledger=ledger)
     seen = []
     spy.what = lambda view: seen.append(view) or torch.zeros_like(view.observation)
@@ -115,6 +123,15 @@ def test_the_gap_that_is_noted_is_from_the_best_to_the_worst_action():
     recorder = GapRecorder(UNDEFENDED)
     assert not recorder.propose(shown()).any()
     assert recorder.gaps[0].tolist() == [1.0, 1.0]
+
+
+def test_gaps_of_the_papers_attack_are_those_that_it_reaches():
+    """A budget of .7 is enough to move both rows to their worst action, one of .2 moves neither."""
+    for budget, gaps in ((0.7, [1.0, 1.0]), (0.2, [])):
+        view = shown(Sloped(), n_actions=2, budget=budget)
+        recorder = GapRecorder(UNDEFENDED, PaperAttack(0.0))
+        assert not recorder.propose(view).any()
+        assert [gap for found in recorder.gaps for gap in found.tolist()] == gaps
 
 
 def test_by_default_an_attack_without_a_threshold_is_among_those_tried():

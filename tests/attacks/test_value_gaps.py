@@ -68,7 +68,7 @@ def test_an_attack_that_saves_its_whole_budget_is_marked(tmp_path, capsys):
     call = ["attack", "cartpole-5", "--lambda-q", "1e6", "--episodes", "5", "--budgets", "0.2,1", "--workers", "1"]
     assert cli.main([*call, "--quiet", "--out", str(tmp_path / "run")]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("200.00 *") == 2  # one configuration per budget
+    assert printed.count("200.00 ± 0.00 *") == 2  # one configuration per budget
     assert "* did not attack: used less than 1% of its budget." in printed
     assert "try --method strongest, lambda 0, or larger budgets." in " ".join(printed.split())
     assert json.loads((tmp_path / "run" / "attack.json").read_text())["did_not_attack"] == [[True], [True]]

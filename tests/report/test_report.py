@@ -224,7 +224,8 @@ def test_a_folder_gets_the_certificate_and_a_picture(tmp_path):
     ],
 )
 def test_an_attack_without_effect_is_shown_what_was_not_tried(method, lambdas, advice):
-    row = {"curve": [9.0, 9.0], "curve_sem": [0.1, 0.1], "budgets": [0.1, 0.2], "did_not_attack": [[False], [False]]}
+    row = {"curve": [9.0, 9.0], "curve_sem": [0.1, 0.1], "budgets": [0.1, 0.2], "curve_lambda": lambdas[:1] * 2}
+    row["did_not_attack"] = [[False] * len(lambdas)] * 2
     seen, warned = attack_notes(
         {**row, "method": method, "lambdas": lambdas, "n_episodes": 1_000, "invisible_loss": 0.5979}
     )

@@ -110,7 +110,7 @@ def test_the_command_prints_a_table(tmp_path, capsys):
         capsys, "--budgets", "0.1", "--lambda-q", "0.2", "--episodes", "2", "--out", str(tmp_path / "x"), "--quiet"
     )
     assert (code, err) == (0, "")
-    assert re.search(r"\n +lambda *\nbudget +0\.2 +lowest +loss +changed\n", out)
+    assert re.search(r"\nbudget +lowest mean +loss +changed\n +0\.1 ", out)
     assert "With 2 episodes a mean loss below 160 is invisible" in out.replace("\n", " ")
     assert "no certificate of this setup found" in out
 

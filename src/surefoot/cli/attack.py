@@ -202,7 +202,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
         compared = [str(path) for path in curve.compared_with]
         print_json({**curve.summary, "compared_with": compared, "contradictions": contradictions})
     else:
-        _show_curve(curve, arguments.parser)
+        _show_curve(curve, arguments.parser, discrete=task.spaces.n_actions is not None)
     # On stderr also with --json: nobody is to read the means and overlook that one of the two is wrong.
     for found in contradictions:
         message = f"surefoot: INCONSISTENCY with {found['certificate']}: {found['what']}; one of them is wrong"
@@ -233,8 +233,8 @@ def _select_lambdas(arguments: argparse.Namespace, task: Task) -> Any:
     return arguments.lambda_q
 
 
-def _show_curve(curve: AttackCurve, parser: argparse.ArgumentParser) -> None:
-    """Print the means per budget and lambda, and the curve."""
+def _show_curve(curve: AttackCurve, parser: argparse.ArgumentParser, *, discrete: bool) -> None:
+    """Print the lowest mean of each budget, what it took and by which lambda."""
     about = curve.summary
     defense = "undefended"
     on_actions = about.get("action_sigma", 0.0)
@@ -249,21 +249,22 @@ def _show_curve(curve: AttackCurve, parser: argparse.ArgumentParser) -> None:
         "Changed: how many of them it changed"
     )
     print()
-    columns = ["mean" if lambda_ is None else f"lambda\n{lambda_:g}" for lambda_ in curve.lambdas]
+    option = "lambda-q" if discrete else "lambda"
+    has_lambda = len(curve.lambdas) > 1
     rows = []
     for row, budget in enumerate(curve.budgets):
-        cells = [f"{budget:g}"]
-        for column, idle in enumerate(about["did_not_attack"][row]):
-            # Its error is shown for the lowest of a row alone: with all of them a row would not fit a terminal.
-            mean, _, _ = estimate(curve.mean[row, column], curve.sem[row, column]).partition(" ")
-            if idle:
-                mean += " *"
-            cells.append(mean)
+        # The means of all lambdas are in attack.json: a row of them would not fit a terminal.
         worst = int(curve.mean[row].argmin())
+        lowest = estimate(curve.lowest[row], curve.lowest_sem[row])
+        if about["did_not_attack"][row][worst]:
+            lowest += " *"
+        at_lambda = [f"{curve.lambdas[worst]:g}"] if has_lambda else []
         loss = estimate(curve.loss[row, worst], curve.loss_sem[row, worst])
-        changed = f"{curve.n_changed[row, worst]:,}"
-        rows.append([*cells, estimate(curve.lowest[row], curve.lowest_sem[row]), loss, changed])
-    print_table(["budget", *columns, "lowest", "loss", "changed"], rows)
+        rows.append([f"{budget:g}", lowest, *at_lambda, loss, f"{curve.n_changed[row, worst]:,}"])
+    print_table(["budget", "lowest mean", *([option] if has_lambda else []), "loss", "changed"], rows)
+    if has_lambda:
+        tried = ", ".join(f"{lambda_:g}" for lambda_ in curve.lambdas)
+        say(f"Tried with {option} {tried}.")
     for budget, chosen in zip(curve.budgets, about.get("chosen", ()), strict=False):
         what = chosen["method"]
         if chosen["lambda_"] is not None:

@@ -271,9 +271,11 @@ def attack_notes(attack: Mapping[str, Any]) -> list[str]:
     notes = []
     # A row for every budget, in it a value for every lambda.
     idle: list[bool] = []
-    for row in attack["did_not_attack"]:
+    shown_idle = False
+    for row, chosen in zip(attack["did_not_attack"], attack["curve_lambda"], strict=False):
         idle += row
-    if any(idle):
+        shown_idle |= row[attack["lambdas"].index(chosen)]
+    if shown_idle:
         notes.append("* did not attack: used less than 1% of its budget.")
     # Two digits, without an exponent.
     invisible = float(f"{attack['invisible_loss']:.2g}")

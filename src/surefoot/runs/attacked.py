@@ -137,7 +137,7 @@ class AttackGrid:
             return method.lambdas or self.base.task.paper.lambdas
         # An agent without action values is rejected before its value gaps are measured.
         method.check(self.base.task, self.base.policy)
-        return default_lambdas(self.plan(0.0, 0.0), self.smoothing)
+        return default_lambdas(self.plan(max(self.budgets), 0.0), self.smoothing)
 
     @property
     def smoothing(self) -> Smoothing:
