@@ -61,8 +61,8 @@ def default_lambdas(plan: Plan, smoothing: Smoothing) -> tuple[float, ...]:
     """Return 0 and quantiles of the agent's own value gaps, from a few episodes without attack.
 
     Algorithm 1 attacks only towards actions whose value is ``lambda_q`` below the best one. Values have units of their
-    own: a list that suits one agent may lie above every gap of another, which is then never attacked. Of Algorithm 1 the
-    gaps are those that it reaches with the whole budget of the plan.
+    own: a list that suits one agent may lie above every gap of another, which is then never attacked. Of Algorithm 1
+    the gaps are those that it reaches with the whole budget of the plan.
     """
     check_choices(plan.policy)
     attack = plan.attacker if isinstance(plan.attacker, PaperAttack) else None
