@@ -350,7 +350,9 @@ def test_a_loss_is_what_the_attack_took():
 
 
 @pytest.mark.parametrize("n", [16, 1_000])
-def test_a_loss_that_is_called_invisible_is_missed_once_in_twenty(n):
-    record = surefoot.Episodes.from_returns([200.0] * n, sigma=0.1, floor=0, ceiling=200)
-    share = invisible_loss(record) / 200
+@pytest.mark.parametrize("floor", [0, -300, 100])
+def test_a_loss_that_is_called_invisible_is_missed_once_in_twenty(n, floor):
+    """Of an attack that takes all of the return, down to the floor."""
+    record = surefoot.Episodes.from_returns([200.0] * n, sigma=0.1, floor=floor, ceiling=200)
+    share = invisible_loss(record) / (200 - floor)
     assert (1 - share) ** n == pytest.approx(0.05)

@@ -63,6 +63,24 @@ def test_files_of_others_may_say_anything(setup):
     assert unit_of_budgets(setup) == ""
 
 
+def test_a_scale_is_that_of_the_least_sigma_of_all_features():
+    """Also where that is one of a part without a common offset, which is not listed."""
+    setup = {"features": [["pos", 1, "m"], ["angle", 2, "rad"]], "sigma_per_feature": [0.4, 0.1, 0.2]}
+    assert named_features(setup) == (Feature("pos", "m", 4.0),)
+    assert unit_of_budgets(setup) == ""
+    assert unit_of_budgets({**setup, "sigma_per_feature": [0.1, 0.2, 0.4]}) == ""
+    assert unit_of_budgets({**setup, "sigma_per_feature": [0.4, 0.0, 0.0]}) == "m"
+    assert unit_of_budgets({**setup, "sigma_per_feature": [0.0, 0.1, 0.1]}) == "rad"
+
+
+def test_budgets_have_the_unit_of_all_parts_also_of_those_that_are_not_shown():
+    many = [[f"part {number}", 1, "m"] for number in range(12)]
+    assert len(named_features({"features": many})) == 8
+    assert unit_of_budgets({"features": many}) == "m"
+    many[10][2] = "rad"
+    assert unit_of_budgets({"features": many}) == ""
+
+
 class Slide(gymnasium.Env):
     """Two parts, in meters and in meters per second; 50 steps a second."""
 

@@ -121,3 +121,11 @@ def test_the_command_names_standard_input(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"9 200 31.5")))
     assert cli.main(["certify", "--returns", "-", "--sigma", "0.2", "--floor", "0"]) == 0
     assert "Returns: all numbers of the text (standard input)\n" in capsys.readouterr().out
+
+
+def test_limits_that_are_given_count_also_where_a_file_has_wins(tmp_path):
+    (tmp_path / "won.csv").write_text("success,seed\n1,4\n0,5\n")
+    known, _ = read_returns(tmp_path / "won.csv", 0.2, None, None)
+    assert (known.floor, known.ceiling, known.metadata["binary"]) == (0.0, 1.0, True)
+    given, _ = read_returns(tmp_path / "won.csv", 0.2, -1.0, 2.0)
+    assert (given.floor, given.ceiling) == (-1.0, 2.0)

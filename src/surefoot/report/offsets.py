@@ -119,15 +119,23 @@ class HeldBudget:
 
 def named_features(setup: Mapping[str, Any]) -> tuple[Feature, ...]:
     """Return the features that a setup names and that have noise; nothing where it names none, or makes no sense."""
+    return tuple(_all_features(setup)[:MOST_NAMES])
+
+
+def _all_features(setup: Mapping[str, Any]) -> list[Feature]:
     listed = setup.get("features")
     sigmas = setup.get("sigma_per_feature")
     if not isinstance(listed, list) or not listed:
-        return ()
+        return []
     found = []
+    least = 1.0
+    if isinstance(sigmas, list):
+        # That of all features, in which budgets are measured, also of those that are not named here.
+        least = min((sigma for sigma in sigmas if sigma > 0), default=1.0)
     begin = 0
     for row in listed:
         if not (isinstance(row, list) and len(row) == 3 and is_count(row[1])):
-            return ()
+            return []
         name, size, unit = row
         own = [1.0]
         if isinstance(sigmas, list):
@@ -135,18 +143,18 @@ def named_features(setup: Mapping[str, Any]) -> tuple[Feature, ...]:
         begin += size
         # Sigmas that differ inside of a part have no common offset.
         if own and own[0] > 0 and len(set(own)) == 1:
-            found.append(Feature(str(name), str(unit), own[0]))
-    least = min((feature.scale for feature in found), default=1.0)
-    return tuple(Feature(one.name, one.unit, one.scale / least) for one in found[:MOST_NAMES])
+            found.append(Feature(str(name), str(unit), own[0] / least))
+    return found
 
 
 def unit_of_budgets(setup: Mapping[str, Any]) -> str:
     """Return the unit of the budgets of a setup; empty where features differ, or nobody has said it."""
-    features = named_features(setup)
-    units = {feature.unit for feature in features}
-    if len(units) != 1 or any(feature.scale != 1 for feature in features):
+    sigmas = setup.get("sigma_per_feature")
+    if isinstance(sigmas, list) and len(set(sigmas) - {0}) > 1:
+        # One of the features counts by another scale, whether it is named or not.
         return ""
-    return units.pop()
+    units = {feature.unit for feature in _all_features(setup)}
+    return units.pop() if len(units) == 1 else ""
 
 
 def step_seconds_of(setup: Mapping[str, Any]) -> float | None:
