@@ -82,3 +82,12 @@ def test_a_file_that_is_not_there_is_named():
         InputError, match=r"unknown agent 'nowhere'; pretrained agents: HalfCheetah-v5-s0\.2, Hopper-v5-s0\.15, "
     ):
         locate("nowhere")
+
+
+def test_an_agent_without_bounds_acts_within_those_of_its_environment():
+    """Floors rely on it: what the environment pays for an action beyond them, no rule says."""
+    policy = Policy(linear((2,), 1), Spaces(shape=(2,), n_actions=None))
+    far = torch.tensor([[[9.0, 0.0]], [[-9.0, 0.0]], [[0.5, 0.0]]])
+    assert policy.act(far).flatten().tolist() == [9.0, -9.0, 0.5]
+    fitted = as_policy(policy, Spaces(shape=(2,), n_actions=None, low=(-1.0,), high=(2.0,)))
+    assert fitted.act(far).flatten().tolist() == [2.0, -1.0, 0.5]

@@ -1,10 +1,18 @@
 """What is given of each agent reaches that agent, and episodes that prove nothing of B's worst case are refused."""
 
+from dataclasses import replace
+
 import pytest
 
 import surefoot
 from surefoot.api import compared_agents
 from surefoot.errors import InputError
+from surefoot.noise import Noise
+from surefoot.play.plan import Plan
+from surefoot.play.task import Blocks
+from surefoot.proof.difference import pair_up
+from surefoot.runs.compared import made_up
+from toys import balancer, short_pole
 
 
 class StoppedError(Exception):
@@ -59,3 +67,26 @@ def test_episodes_of_others_are_not_written_over_those_of_a_run(place, tmp_path)
     written = surefoot.compare(a, b, out=tmp_path / "other").directory
     for side, episodes in (("A", a), ("B", b)):
         assert surefoot.Episodes.load(written / side / "episodes.npz").sha256 == episodes.sha256
+
+
+def test_both_agents_run_one_episode_for_each_environment_of_a_block():
+    """With several in turn episodes could not be paired, and the interval would be much longer."""
+    task = replace(short_pole(10), blocks=Blocks(n_envs=6, episodes_per_env=3))
+    a, b = (Plan(task=task, policy=balancer(), noise=Noise.of(sigma), n_episodes=12) for sigma in (0.1, 0.2))
+    assert a.block_size == 18
+    for fewer in ({}, {"n_envs": 4}):
+        plans = compared_agents._on_same_seeds(a, replace(b, **fewer), None)
+        assert {plan.block_size for plan in plans.values()} == {plan.block_envs for plan in plans.values()}
+        assert len({plan.block_size for plan in plans.values()}) == 1
+        assert pair_up(*map(made_up, plans.values())).pairing == "seeds"
+
+
+@pytest.mark.parametrize("draws", ["A", "B"])
+def test_agents_that_draw_their_actions_get_seeds_of_their_own(draws):
+    plans = {}
+    for side in "AB":
+        policy = replace(balancer(), stochastic=side == draws)
+        plans[side] = Plan(task=short_pole(10), policy=policy, noise=Noise.of(0.1), n_episodes=4)
+    made = compared_agents._on_same_seeds(plans["A"], plans["B"], 7)
+    assert (made["A"].seed, made["B"].seed) == (7, 8)
+    assert pair_up(*map(made_up, made.values())).pairing == "independent"

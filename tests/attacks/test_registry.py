@@ -41,6 +41,23 @@ def test_the_papers_attacks_stay_in_the_box_of_the_task():
     assert discrete.smoothing == continuous.smoothing == SMOOTHING
 
 
+def test_of_two_channels_each_has_its_share_of_the_budget_in_units_of_its_own_noise():
+    """The squares of both shares add up to that of the budget, which counts standard deviations."""
+    given = Configuration(
+        task=CAR,
+        policy=actor_with_critic(),
+        budget=2.0,
+        smoothing=SMOOTHING,
+        noise=Noise.of(0.3, 0.4),
+        channels=("observations", "actions"),
+    )
+    seen, done = given.on("observations"), given.on("actions")
+    assert (seen.channels, done.channels) == (("observations",), ("actions",))
+    assert (seen.budget / 0.3) ** 2 == pytest.approx((done.budget / 0.4) ** 2) == pytest.approx(2.0)
+    alone = replace(given, noise=Noise.of(0.3), channels=("observations",)).on("observations")
+    assert alone.budget == 2.0
+
+
 @pytest.mark.parametrize(("given", "used"), [(17, 8), (5, 5)])
 def test_the_adaptive_attack_averages_over_fewer_samples_without_gradients(given, used):
     """But never over more than were asked for."""

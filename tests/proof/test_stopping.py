@@ -278,6 +278,10 @@ def test_a_plan_says_never():
     soon = forecast(record, budget=1.0, alpha=0.05, n_episodes=10_000, require=4.5)
     assert soon.least < soon.fixed < 2000
     assert law.worst_mean(1.0) - 0.5 < soon.limit < soon.worst
+    # Of as many episodes as are asked for, whatever the pilot has.
+    few = forecast(record, budget=1.0, alpha=0.05, n_episodes=100, require=4.5)
+    assert few.limit < forecast(record, budget=1.0, alpha=0.05, n_episodes=1_000).limit < soon.limit
+    assert (few.episodes, few.pilot, few.fixed) == (100, 1000, soon.fixed)
 
 
 def test_a_plan_and_a_table_for_people(capsys):

@@ -166,11 +166,11 @@ def _refuse_idle(arguments: argparse.Namespace) -> None:
     """Refuse options about running episodes where none are run."""
     names = ["task", "env", "sigma", "sigma_b", "attack", "episodes", "max_episodes", "seed", *DECLARED, *DEFINED]
     given = []
-    for name in names:
-        if name not in ("floor", "ceiling") and getattr(arguments, name) is not None:
+    for name in (*names, "record", "stochastic", "allow_pickle"):
+        value = getattr(arguments, name)
+        # A seed or a sigma of 0 equals False, and is given.
+        if name not in ("floor", "ceiling") and value is not None and value is not False:
             given.append("TASK" if name == "task" else f"--{name.replace('_', '-')}")
-    if arguments.record:
-        given.append("--record")
     if given:
         raise InputError(f"{', '.join(given)} cannot be combined with episodes: {IDLE}")
 
