@@ -111,6 +111,10 @@ FOLDERS = {
     "surefoot.report.certificate_text": (*BASE, "pandas", "surefoot.proof", "surefoot.report.offsets"),
     "surefoot.report.certificate_figure": (*BASE, "matplotlib", "surefoot.proof", "surefoot.report.offsets"),
     "surefoot.verification": (*BASE, *TORCH, "gymnasium", "surefoot.agents", "surefoot.play"),
+    "surefoot.verification.attack_again": (
+        *(*BASE, *TORCH),
+        *(f"surefoot.{name}" for name in ("agents", "play", "attacks", "verification")),
+    ),
     "surefoot.verification.plan_again": (*BASE, *PLANNER, "surefoot.verification"),
     "surefoot.verification.recompute": ("numpy", "scipy", "surefoot.errors", "surefoot.files"),
     "surefoot.runs": (

@@ -322,6 +322,77 @@ def test_an_attack_on_another_agent_than_b_is_noticed(tmp_path):
     assert "B and B-attacked have another agent" in failed(tmp_path / "run")["bounds"]
 
 
+def attacked_comparison(folder):
+    """Compare two agents, one under attack; verification reruns its episodes too."""
+    asked = {"budgets": (0.2,), "n_episodes": 40, "attack": "constant-direction"}
+    surefoot.compare("cartpole-1-ppo-s0.2", "cartpole-1-s0.8", out=folder, **asked)
+
+
+def test_attacked_episodes_are_rerun_like_all_others(tmp_path):
+    attacked_comparison(tmp_path / "run")
+    verdict = surefoot.verify(tmp_path / "run")
+    assert verdict.verified, verdict.checks
+    checks = {check.name: check.detail for check in verdict.checks}
+    assert checks["B-attacked: seed"].startswith("derived")
+    assert "64 under a seed drawn now" in checks["B-attacked: fresh episodes"]
+
+
+def with_other_attacked_episodes(folder, change):
+    """Put other episodes of B under attack into a comparison, and whatever says which they are."""
+    side = folder / "B-attacked"
+    made = change(Episodes.load(side / "episodes.npz"))
+    made.save(side / "episodes.npz")
+    (side / "setup.json").write_text(json.dumps({"schema": 1, **made.setup}))
+    path = folder / "comparison.json"
+    content = json.loads(path.read_text())
+    content["sides"]["B-attacked"] |= {"record_sha256": made.sha256, "attacker": made.metadata["attacker"]}
+    content["attacked_by"] = made.metadata["attacker"].get("name") if len(made.metadata["attacker"]) == 2 else None
+    path.write_text(json.dumps(content))
+
+
+def test_forged_episodes_under_attack_are_noticed(tmp_path):
+    """Lower returns of B under attack make A look better."""
+    attacked_comparison(tmp_path / "run")
+    with_other_attacked_episodes(
+        tmp_path / "run", lambda true: replace(true, returns=np.minimum(true.returns, np.median(true.returns)))
+    )
+    verdict = surefoot.verify(tmp_path / "run", fresh=0)
+    checks = {check.name: check.result for check in verdict.checks}
+    assert (checks["B: replay"], checks["B-attacked: replay"]) == ("passed", "failed")
+
+
+def test_an_attack_that_is_code_is_not_rerun(tmp_path):
+    mine = {"name": "Mine", "code_sha256": "0" * 64}
+    attacked_comparison(tmp_path / "run")
+    with_other_attacked_episodes(
+        tmp_path / "run", lambda true: replace(true, metadata={**true.metadata, "attacker": mine})
+    )
+    verdict = surefoot.verify(tmp_path / "run", fresh=8)
+    checks = {check.name: (check.result, check.detail) for check in verdict.checks}
+    assert checks["B-attacked: replay"][0] == "impossible"
+    assert "one of your own is code" in checks["B-attacked: replay"][1]
+    # What else there is, is rerun.
+    assert checks["B: replay"][0] == "passed"
+    assert not verdict.verified
+
+
+@pytest.mark.parametrize("attacked", [True, False])
+def test_the_seed_stream_of_attacks_is_for_attacks(attacked, tmp_path):
+    """An author who may choose the stream of the random numbers chooses among runs."""
+    attack = {"budgets": [0.2], "method": "constant-direction", "sigma": 0.2, "n_episodes": 20}
+    for name in ("cartpole-1-ppo-s0.2", "cartpole-1-s0.2"):
+        surefoot.attack("cartpole-1", name, out=tmp_path / name, **attack)
+    a = tmp_path / "cartpole-1-ppo-s0.2" / "unattacked"
+    b = tmp_path / "cartpole-1-ppo-s0.2" / "B0.2" if attacked else tmp_path / "cartpole-1-s0.2" / "unattacked"
+    surefoot.compare(a, b, out=tmp_path / "run")
+    verdict = surefoot.verify(tmp_path / "run", fresh=0)
+    wrong = {check.name: check.detail for check in verdict.checks if check.result == "failed"}
+    if attacked:
+        assert wrong == {}
+    else:
+        assert "purpose" in wrong["A: setup and weights"]
+
+
 def test_an_attack_on_b_with_more_than_the_smallest_budget_is_noticed(tmp_path):
     """What B earns under it bounds no worst case within less."""
     folder = tmp_path / "run"

@@ -125,14 +125,10 @@ def rerun_sides(
     from surefoot.verification.rerun import rerun_compared
 
     known = list(verdict.checks)
-    given = {"A": options, "B": replace(options, agent=agent_b)}
-    parts = {}
-    for side, raw in sides.items():
-        if side in given and raw.setup.get("attacker") is None:
-            parts[side] = Verdict(run=verdict.run, checks=list(known))
-        else:
-            verdict.note(f"{side}: replay", IMPOSSIBLE, "attacked episodes are not rerun")
-    rerun_compared({side: sides[side] for side in parts}, parts, blocks, fresh, seed, given)
+    rival = replace(options, agent=agent_b)
+    given = {"A": options, "B": rival, "B-attacked": rival}
+    parts = {side: Verdict(run=verdict.run, checks=list(known)) for side in sides}
+    rerun_compared(sides, parts, blocks, fresh, seed, given)
     for side, part in parts.items():
         for check in part.checks[len(known) :]:
             verdict.note(f"{side}: {check.name}", check.result, check.detail)

@@ -17,6 +17,7 @@ from surefoot.agents.resolve import locate
 from surefoot.agents.torch_agents import kept_state
 from surefoot.errors import DependentRowsError, InputError
 from surefoot.play.plan import Plan, own_seed
+from surefoot.verification.attack_again import with_recorded_attack
 from surefoot.verification.bounds import divisor_of_budgets
 from surefoot.verification.play_again import (
     CannotRerunError,
@@ -81,28 +82,32 @@ def rerun_compared(
     seed: int | None,
     options: Mapping[str, RerunOptions],
 ) -> None:
-    """Do the same for the agents of a comparison, which may have run on the same seeds."""
+    """Do the same for the agents of a comparison, which may have run on the same seeds, and under its attack on B."""
     loaded = {}
+    # Where nothing was attacked, only the seed stream of certificates will do.
+    attacked = any(raw.setup.get("attacker") is not None for raw in sides.values())
     for side, raw in sides.items():
-        plan = _load_plan(raw, options[side], verdicts[side])
+        plan = _load_plan(raw, options[side], verdicts[side], attacked=attacked)
         if plan is not None:
             loaded[side] = plan
-    if not loaded or len(loaded) < len(sides):
+    if not {"A", "B"} <= set(loaded):
         return
-    together = on_same_seeds(list(loaded.values()))
+    together = dict(zip(loaded, on_same_seeds(list(loaded.values())), strict=True))
     # Neither agent can contain the seed that follows from both.
-    derived = own_seed(*together)
-    for (side, alone), compared in zip(loaded.items(), together, strict=True):
+    derived = own_seed(together["A"], together["B"])
+    for side, alone in loaded.items():
+        compared = together[side]
         raw = sides[side]
         # Runs of their own have the task's own blocks.
         plan = alone if raw.setup.get("block_size") == alone.block_size else compared
         _rerun_plan([raw], plan, derived, verdicts[side], blocks, n_fresh, seed, options[side])
 
 
-def _load_plan(raw: Raw, options: RerunOptions, verdict: Verdict) -> Plan | None:
+def _load_plan(raw: Raw, options: RerunOptions, verdict: Verdict, *, attacked: bool = False) -> Plan | None:
     """Return the plan of a run; None, with the reason noted, if it cannot be had."""
     try:
-        return load_plan(raw, _check_given(raw, options))
+        plan = load_plan(raw, _check_given(raw, options))
+        return with_recorded_attack(plan, raw.setup) if attacked else plan
     except ForgedError as error:
         verdict.note("setup and weights", FAILED, str(error))
     except CannotRerunError as error:
