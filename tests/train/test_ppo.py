@@ -26,9 +26,9 @@ from surefoot.train import ppo, selection
 from surefoot.train.actors import deployed_weights
 from surefoot.train.deployed import policy_from_weights
 from surefoot.train.folder import TrainingCurve, TrainingFolder
-from surefoot.train.ppo import Batch, Players, PpoLearner, Running, train_ppo
+from surefoot.train.ppo import Batch, Players, PpoLearner, Running, discount_at, train_ppo
 from surefoot.train.presets import PPO
-from surefoot.train.settings import PpoSettings
+from surefoot.train.settings import PpoSettings, settings_of_env
 from trainings import run_training
 
 CPU = torch.device("cpu")
@@ -580,3 +580,30 @@ def test_what_makes_no_sense_is_refused_before_anything_is_made(tmp_path, more, 
     with pytest.raises(InputError, match=message):
         tiny(tmp_path / "run", **more)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_horizon_grows_by_the_same_factor_in_equal_times_and_then_stays():
+    settings = PpoSettings(gamma=0.9, last_gamma=0.999, growth=0.5)
+    horizons = [1 / (1 - discount_at(fraction, settings)) for fraction in (0.0, 0.25, 0.5, 1.0)]
+    assert horizons == pytest.approx([10, 100, 1_000, 1_000])
+    assert discount_at(0.3, PpoSettings(gamma=0.9)) == 0.9
+
+
+def test_advantages_and_scales_are_those_of_the_discount_of_the_time():
+    learner = learner_of(CARTPOLE, "", n_steps=2, gamma=0.5, last_gamma=0.9, growth=0.5)
+    batch = episodes_of(learner)
+    learner.learn(batch, batch.known[0], Stream(training_seeds(0, 0)[2], CPU), 0.0)
+    assert learner.gamma == 0.5
+    learner.learn(batch, batch.known[0], Stream(training_seeds(0, 0)[2], CPU), 0.6)
+    assert learner.gamma == 0.9
+    found = learner._with_advantages(batch, batch.known[0])
+    ahead = learner.critic(batch.known[0])
+    # Of the last step nothing but its reward and the critic's value of what follows is known.
+    expected = batch.reward[-1] * learner.reward_scale + 0.9 * ahead * (1 - batch.over[-1])
+    assert torch.allclose(found.target[-1], expected, atol=1e-5)
+
+
+def test_environments_that_are_trained_for_minutes_end_with_the_horizon_of_their_episodes():
+    assert settings_of_env(POLE).last_gamma == pytest.approx(1 - 1 / 120)
+    # Not below the first discount.
+    assert settings_of_env(make_task("CartPole-v1", max_steps=10)).last_gamma == settings_of_env(POLE).gamma

@@ -298,6 +298,14 @@ class Running:
         self.count = total
 
 
+def discount_at(fraction: float, settings: PpoSettings) -> float:
+    """Return the discount after a fraction of the training: its horizon grows by the same factor in equal times."""
+    if not settings.last_gamma or fraction >= settings.growth:
+        return settings.last_gamma or settings.gamma
+    ratio = (1 - settings.last_gamma) / (1 - settings.gamma)
+    return 1 - (1 - settings.gamma) * float(ratio ** (fraction / settings.growth))
+
+
 class PpoLearner:
     """Actor, critic, their optimizer, the running average of the actor, and the statistics of what was seen."""
 
@@ -324,6 +332,7 @@ class PpoLearner:
         # Of each environment, the discounted rewards of its episode so far.
         self.ahead = torch.zeros(settings.n_envs, device=device)
         self.reward_scale = 1.0
+        self.gamma = settings.gamma
         self.iteration = 0
         # The largest spread of the advantages so far, in units of rewards.
         self.widest = 0.0
@@ -341,6 +350,7 @@ class PpoLearner:
             imitates: Whether the actor learns from the teacher, else from rewards.
         """
         settings = self.settings
+        self.gamma = discount_at(fraction, settings)
         self._measure_scales(batch)
         batch = self._with_advantages(batch, after)
         if isinstance(self.actor.memory, FrameMemory):
@@ -381,7 +391,7 @@ class PpoLearner:
     @torch.no_grad()
     def _with_advantages(self, batch: Batch, after: Tensor) -> Batch:
         """Return the batch with generalized advantages and the targets of the critic."""
-        gamma = self.settings.gamma
+        gamma = self.gamma
         values = self.critic(batch.known) * batch.alive
         last = self.critic(after).unsqueeze(0) if self.settings.n_steps else torch.zeros_like(values[:1])
         goes_on = batch.alive - batch.over
@@ -416,7 +426,7 @@ class PpoLearner:
         if not self.settings.n_steps:
             self.ahead.zero_()
         for step in range(len(sums)):
-            self.ahead = self.settings.gamma * self.ahead + batch.reward[step]
+            self.ahead = self.gamma * self.ahead + batch.reward[step]
             sums[step] = self.ahead
             self.ahead = self.ahead * (1 - batch.over[step])
         self.returned.add(sums, batch.alive)
