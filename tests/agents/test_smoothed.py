@@ -10,6 +10,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -328,6 +329,43 @@ def test_evaluate_policy_of_sb3_plays_it(rows):
         assert len(rewards) == 6
         assert rewards == lengths
     env.close()
+
+
+def test_rows_of_gymnasiums_vector_environment_begin_again_on_their_own():
+    env = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="vector_entry_point")
+    policy = watched(2)
+    agent = smooth(policy, 0)
+    observed, _ = env.reset(seed=0)
+    before = observed
+    begins = np.ones(3, dtype=bool)
+    was_last = np.zeros(3, dtype=bool)
+    n_begun = 0
+    for _ in range(40):
+        actions, _ = agent.predict(observed, episode_start=begins)
+        remembered = np.where(begins[:, None], observed, before)
+        assert np.array_equal(policy.network.shown[-1], np.stack((remembered, observed), axis=1))
+        n_begun += begins.sum()
+        before = observed
+        observed, _, ended, cut, _ = env.step(actions)
+        # The step after the last one of a row resets it.
+        begins = was_last
+        was_last = ended | cut
+    env.close()
+    assert 6 <= n_begun < 40
+
+
+def test_a_pretrained_agent_balances_the_poles_of_a_vector_environment():
+    env = gymnasium.make_vec("CartPole-v1", 8, vectorization_mode="vector_entry_point")
+    agent = smooth("cartpole-5-s0.2", 0.2)
+    observed, _ = env.reset(seed=0)
+    fallen = np.zeros(8, dtype=bool)
+    for step in range(100):
+        actions, _ = agent.predict(observed, episode_start=np.full(8, step == 0))
+        observed, _, ended, _, _ = env.step(actions)
+        fallen |= ended
+    env.close()
+    # Each falls in 100 steps with a probability of about .01; without control all do.
+    assert fallen.sum() <= 3
 
 
 def test_two_threads_do_not_share_a_frame_stack():
