@@ -6,8 +6,8 @@
     python -m bench.public_agents --write                  # put the table into docs/training.md
 
 Sigma is where the public agent loses about a tenth of its return. Every agent is trained with the defaults, in one
-process with one thread: from scratch, and from the public agent (``--init-from``). Of the two the one with the higher
-value in its own validation is certified, with episodes of its own, next to the public one.
+process with one thread: from scratch, and from the public agent (``--init-from``). All are certified next to the public
+one, with episodes that training has not seen.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from surefoot.play.workers import Processes
 from surefoot.proof.query import certify
 from surefoot.provenance import versions
 
+PUBLIC = "public"
 SCRATCH = "from scratch"
 STARTED = "from the public agent"
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,7 +60,7 @@ class Landed(gymnasium.RewardWrapper[Any, Any]):
 class Case:
     """An environment, the sigma, and the agent to be better than: a folder of the public ones, or one of ours.
 
-    ``other_memory``  another memory than the default that is trained too, by how the training starts
+    ``taught``        whether an agent is also trained that starts from the public one
     ``time_share``    the part of the time that is enough for it
     """
 
@@ -68,7 +69,7 @@ class Case:
     public: str | None = None
     clip: tuple[float, float] | None = None
     landed: bool = False
-    other_memory: dict[str, str] = field(default_factory=dict)
+    taught: bool = False
     time_share: float = 1.0
 
     @property
@@ -93,6 +94,21 @@ class Case:
             return make_task(self.env, reward_range=self.clip, wrappers=[self._clip_wrapper])
         return make_task(self.env)
 
+    def starts(self, public: Path) -> dict[str, list[str]]:
+        """Return what ``surefoot train`` is told besides, by how the training starts."""
+        starts: dict[str, list[str]] = {SCRATCH: []}
+        if self.taught:
+            starts[STARTED] = ["--init-from", str(self.agent(public))]
+        return starts
+
+    def key(self, start: str) -> str:
+        """Return the name in the results of the training that starts like this."""
+        return f"{self.env} {start}"
+
+    def folder(self, out: Path, start: str) -> Path:
+        """Return the folder of the agent whose training starts like this."""
+        return out / "agents" / self.key(start).replace(" ", "-")
+
     def agent(self, folder: Path) -> str | None:
         """Return the path or name of the agent to be better than."""
         if self.public is None or "/" not in self.public:
@@ -101,50 +117,57 @@ class Case:
 
 
 CASES = (
-    Case("CartPole-v1", 0.08, "ppo/CartPole-v1_1", time_share=0.5),
-    Case("Acrobot-v1", 0.2, "ars/Acrobot-v1_1", time_share=0.5),
-    Case("MountainCar-v0", 0.003, "dqn/MountainCar-v0_1", time_share=0.5),
-    Case("Pendulum-v1", 0.12, "a2c/Pendulum-v1_1", other_memory={SCRATCH: "gru"}, time_share=0.5),
-    Case("LunarLander-v3", 0.05, "ppo/LunarLander-v2_1", clip=(-100, 100), landed=True),
+    Case("CartPole-v1", 0.08, "ppo/CartPole-v1_1", time_share=0.25),
+    Case("Acrobot-v1", 0.2, "ars/Acrobot-v1_1", time_share=0.25),
+    Case("MountainCar-v0", 0.003, "dqn/MountainCar-v0_1", time_share=0.25),
+    Case("Pendulum-v1", 0.12, "a2c/Pendulum-v1_1", time_share=0.25),
+    Case("LunarLander-v3", 0.05, "ppo/LunarLander-v2_1", clip=(-100, 100), landed=True, taught=True),
     Case("LunarLanderContinuous-v3", 0.05, clip=(-100, 100), landed=True),
-    Case("BipedalWalker-v3", 0.006, "a2c/BipedalWalker-v3_1", clip=(-1, 1)),
-    Case("HalfCheetah-v5", 0.05, "HalfCheetah-v5-s0.2", clip=(-1, 10), other_memory={SCRATCH: "gru"}),
-    Case("Hopper-v5", 0.007, "trpo/Hopper-v3_1", clip=(0, 10), other_memory={STARTED: "frames=1"}),
+    Case("BipedalWalker-v3", 0.006, "a2c/BipedalWalker-v3_1", clip=(-1, 1), taught=True),
+    Case("HalfCheetah-v5", 0.05, "HalfCheetah-v5-s0.2", clip=(-1, 10)),
+    Case("Hopper-v5", 0.007, "trpo/Hopper-v3_1", clip=(0, 10), taught=True),
     Case("Walker2d-v5", 0.02, clip=(0, 10)),
-    Case("Swimmer-v5", 0.33, "ppo/Swimmer-v3_1", clip=(-1, 1), other_memory={STARTED: "frames=1"}),
+    Case("Swimmer-v5", 0.33, "ppo/Swimmer-v3_1", clip=(-1, 1), taught=True),
 )
 
 
-def train_all(cases: Sequence[Case], public: Path, minutes: float, out: Path) -> dict[str, dict[str, Any]]:
-    """Train every agent at the same time, each with the command that is recorded; return what their cards say."""
+def train_all(cases: Sequence[Case], public: Path, minutes: float, out: Path) -> None:
+    """Train every agent at the same time, each in a folder of its own below ``out``."""
     running = {}
     for case in cases:
-        starts: dict[str, list[str]] = {SCRATCH: []}
-        if case.public is not None:
-            starts[STARTED] = ["--init-from", str(case.agent(public))]
-        for start, memory in case.other_memory.items():
-            starts[f"{start}, {memory}"] = [*starts[start], "--memory", memory]
-        for start, more in starts.items():
-            folder = out / "agents" / f"{case.env}-{start.replace(' ', '-').replace(',', '').replace('=', '')}"
+        for start, more in case.starts(public).items():
+            folder = case.folder(out, start)
             words = ["train", *case.options, *more, "--time", f"{minutes * case.time_share:g}m", "--device", "cpu"]
             words += ["--quiet", "--out", str(folder)]
             folder.parent.mkdir(parents=True, exist_ok=True)
             log = folder.with_suffix(".log").open("w")
             one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-            process = subprocess.Popen(
+            running[case.key(start)] = subprocess.Popen(
                 [sys.executable, "-m", "surefoot", *words], stdout=log, stderr=log, env=one_thread
             )
-            running[case.env, start] = (process, folder, shlex.join(["surefoot", *words]))
-    trained: dict[str, dict[str, Any]] = {}
-    for (env, start), (process, folder, command) in running.items():
+    for key, process in running.items():
         if process.wait() != 0:
-            print(f"{env} {start} failed: {folder.with_suffix('.log').read_text()[-500:]}", flush=True)
-            continue
-        card = load_card(str(folder))["training"]
-        value = card.get("best_certified", card.get("best_validation"))
-        facts = {"folder": str(folder), "command": command, "validated": value, "steps": card["steps"]}
-        trained[f"{env} {start}"] = facts | {"seconds": card["seconds"]}
-        print(env, start, facts, flush=True)
+            print(key, "failed", flush=True)
+
+
+def trained_in(cases: Sequence[Case], public: Path, out: Path) -> dict[str, dict[str, Any]]:
+    """Return what the cards of all agents below ``out`` say of their training."""
+    trained = {}
+    for case in cases:
+        for start in case.starts(public):
+            folder = case.folder(out, start)
+            if not (folder / "agent.json").exists():
+                continue
+            card = load_card(str(folder))["training"]
+            # Without the folders of the machine.
+            command = re.sub(r" --out \S+", "", card["command"])
+            command = re.sub(r"--init-from \S+", f"--init-from {case.agent(Path('rl-trained-agents'))}", command)
+            trained[case.key(start)] = {
+                "command": command,
+                "validated": card.get("best_certified", card.get("best_validation")),
+                "steps": card["steps"],
+                "seconds": card["seconds"],
+            }
     return trained
 
 
@@ -235,9 +258,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes that certify (default: 2)")
     parser.add_argument("--episodes", type=int, default=2_000, help="of every certificate (default: 2000)")
     parser.add_argument("--only", nargs="*", help="environments (default: all)")
-    parser.add_argument("--all", action="store_true", help="certify every trained agent, not the better of two alone")
     parser.add_argument("--only-train", action="store_true", help="certify nothing yet")
-    parser.add_argument("--only-certify", action="store_true", help="certify what --only-train left in --out")
+    parser.add_argument(
+        "--only-certify",
+        action="store_true",
+        help="what --only-train left in --out",
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "public-agents", help="for agents and results.json")
     parser.add_argument("--write", action="store_true", help="put the table into docs/training.md; nothing is run")
     arguments = parser.parse_args()
@@ -248,30 +274,31 @@ def main() -> None:
         return
     began = time.monotonic()
     cases = [case for case in CASES if arguments.only is None or case.env in arguments.only]
-    if arguments.only_certify:
-        results = dict(read_json(arguments.out / "results.json"))
-    else:
-        trained = train_all(cases, arguments.public, arguments.time, arguments.out)
-        results = {"schema": 1, "trained": trained, "certified": {}, "versions": versions()}
-        write_json(arguments.out / "results.json", results)
+    if not arguments.only_certify:
+        train_all(cases, arguments.public, arguments.time, arguments.out)
         print("trained after", round(time.monotonic() - began), "s", flush=True)
     if arguments.only_train:
         return
-    trained = results["trained"]
+    path = arguments.out / "results.json"
+    results: dict[str, Any] = {"schema": 1, "trained": {}, "certified": {}}
+    if path.exists():
+        results = dict(read_json(path))
+    results["trained"] |= trained_in(cases, arguments.public, arguments.out)
+    results["versions"] = versions()
     agents: dict[str, tuple[Case, str]] = {}
     for case in cases:
-        keys = [key for key in trained if key.startswith(f"{case.env} ")]
-        if not arguments.all:
-            keys = sorted(keys, key=lambda key: trained[key]["validated"])[-1:]
-        for key in keys:
-            agents[key] = (case, trained[key]["folder"])
+        for start in case.starts(arguments.public):
+            if case.key(start) in results["trained"]:
+                agents[case.key(start)] = (case, str(case.folder(arguments.out, start)))
         public = case.agent(arguments.public)
         if public is not None:
-            agents[f"{case.env} public"] = (case, public)
+            agents[case.key(PUBLIC)] = (case, public)
+    # A run that was stopped goes on.
+    missing = {key: agent for key, agent in agents.items() if key not in results["certified"]}
     try:
-        certify_all(cases, agents, arguments.episodes, arguments.jobs, results["certified"])
+        certify_all(cases, missing, arguments.episodes, arguments.jobs, results["certified"])
     finally:
-        write_json(arguments.out / "results.json", results)
+        write_json(path, results)
         print(json.dumps(results["certified"]), "after", round(time.monotonic() - began), "s", flush=True)
 
 
