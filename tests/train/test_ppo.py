@@ -571,6 +571,8 @@ def test_the_command_selects_sigma(tmp_path, capsys, monkeypatch):
         ({"memory": "frames=0"}, "memory must be gru or frames=K"),
         ({"time_limit": 0.0}, "the time limit must be > 0 minutes, got 0.0"),
         ({"n_envs": 1}, r"n_envs must be at least minibatches \(2\), got 1"),
+        ({"gamma": 0.99, "last_gamma": 0.9}, r"last_gamma must be 0, or at least gamma \(0.99\) and below 1, got 0.9"),
+        ({"last_gamma": 1.0}, "last_gamma must be 0, or at least gamma"),
         ({"task": get_task("freeway")}, "takes vectors as observations, those of freeway have shape"),
         ({"task": PENDULUM}, "whole episodes need environments that are tensors, Pendulum-v1 has none; give n_steps="),
         ({"task": UNBOUNDED, "n_steps": 4}, "training needs finite bounds of continuous actions"),

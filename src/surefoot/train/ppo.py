@@ -640,6 +640,10 @@ def _check_task(task: Task, settings: PpoSettings) -> None:
         raise InputError(f"whole episodes need environments that are tensors, {task.name} has none; give n_steps=")
     if settings.n_envs * max(1, settings.n_steps) < settings.minibatches:
         raise InputError(f"n_envs must be at least minibatches ({settings.minibatches}), got {settings.n_envs}")
+    if settings.last_gamma and not settings.gamma <= settings.last_gamma < 1:
+        raise InputError(
+            f"last_gamma must be 0, or at least gamma ({settings.gamma:g}) and below 1, got {settings.last_gamma:g}"
+        )
 
 
 def _can_step_after_end(task: Task) -> bool:
