@@ -117,10 +117,10 @@ class Case:
 
 
 CASES = (
-    Case("CartPole-v1", 0.08, "ppo/CartPole-v1_1", time_share=0.25),
-    Case("Acrobot-v1", 0.2, "ars/Acrobot-v1_1", time_share=0.25),
-    Case("MountainCar-v0", 0.003, "dqn/MountainCar-v0_1", time_share=0.25),
-    Case("Pendulum-v1", 0.12, "a2c/Pendulum-v1_1", time_share=0.25),
+    Case("CartPole-v1", 0.08, "ppo/CartPole-v1_1", time_share=0.5),
+    Case("Acrobot-v1", 0.2, "ars/Acrobot-v1_1", time_share=0.5),
+    Case("MountainCar-v0", 0.003, "dqn/MountainCar-v0_1", time_share=0.5),
+    Case("Pendulum-v1", 0.12, "a2c/Pendulum-v1_1", time_share=0.5),
     Case("LunarLander-v3", 0.05, "ppo/LunarLander-v2_1", clip=(-100, 100), landed=True, taught=True),
     Case("LunarLanderContinuous-v3", 0.05, clip=(-100, 100), landed=True),
     Case("BipedalWalker-v3", 0.006, "a2c/BipedalWalker-v3_1", clip=(-1, 1), taught=True),
@@ -245,8 +245,10 @@ def table(results: dict[str, Any]) -> str:
             measured = results["certified"][key]
             values = [certified(value, 2 if case.landed else 1) for value in measured["lower"]]
             mean = f"{measured['mean']:.2f} ± {measured['error']:.2f}"
-            rows.append([case.env, f"{case.sigma:g}", label, steps, mean, *values])
-    heads = ["environment", "sigma", "agent", "training", "mean, no attack", "B = 0", "B = sigma", "B = 2 sigma"]
+            n_episodes = f"{measured['episodes']:,}"
+            rows.append([case.env, f"{case.sigma:g}", label, steps, n_episodes, mean, *values])
+    heads = ["environment", "sigma", "agent", "training", "episodes", "mean, no attack"]
+    heads += ["B = 0", "B = sigma", "B = 2 sigma"]
     return Table(heads, rows).markdown().rstrip("\n")
 
 
