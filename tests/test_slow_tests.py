@@ -1,4 +1,4 @@
-"""The lists of tests that are left out: every name exists, and times are summed over parameters."""
+"""The files of tests and the lists of those left out: every name exists, and times are summed over parameters."""
 
 import re
 from pathlib import Path
@@ -14,6 +14,12 @@ def test_every_name_is_a_test():
         file, _, function = name.partition("::")
         text = (HERE / file).read_text()
         assert not function or re.search(rf"^def {function}\(", text, re.M), name
+
+
+def test_no_two_files_have_one_name():
+    """They are imported by it, and the second one cannot be."""
+    names = [path.name for path in HERE.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
 
 
 def test_every_name_that_needs_a_package_exists():
