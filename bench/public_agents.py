@@ -60,8 +60,7 @@ class Landed(gymnasium.RewardWrapper[Any, Any]):
 class Case:
     """An environment, the sigma, and the agent to be better than: a folder of the public ones, or one of ours.
 
-    ``taught``        whether an agent is also trained that starts from the public one
-    ``time_share``    the part of the time that is enough for it
+    ``taught``    whether an agent is also trained that starts from the public one
     """
 
     env: str
@@ -70,7 +69,6 @@ class Case:
     clip: tuple[float, float] | None = None
     landed: bool = False
     taught: bool = False
-    time_share: float = 1.0
 
     @property
     def options(self) -> list[str]:
@@ -117,10 +115,10 @@ class Case:
 
 
 CASES = (
-    Case("CartPole-v1", 0.08, "ppo/CartPole-v1_1", time_share=0.5),
-    Case("Acrobot-v1", 0.2, "ars/Acrobot-v1_1", time_share=0.5),
-    Case("MountainCar-v0", 0.003, "dqn/MountainCar-v0_1", time_share=0.5),
-    Case("Pendulum-v1", 0.12, "a2c/Pendulum-v1_1", time_share=0.5),
+    Case("CartPole-v1", 0.08, "ppo/CartPole-v1_1"),
+    Case("Acrobot-v1", 0.2, "ars/Acrobot-v1_1"),
+    Case("MountainCar-v0", 0.003, "dqn/MountainCar-v0_1"),
+    Case("Pendulum-v1", 0.12, "a2c/Pendulum-v1_1"),
     Case("LunarLander-v3", 0.05, "ppo/LunarLander-v2_1", clip=(-100, 100), landed=True, taught=True),
     Case("LunarLanderContinuous-v3", 0.05, clip=(-100, 100), landed=True),
     Case("BipedalWalker-v3", 0.006, "a2c/BipedalWalker-v3_1", clip=(-1, 1), taught=True),
@@ -137,7 +135,7 @@ def train_all(cases: Sequence[Case], public: Path, minutes: float, out: Path) ->
     for case in cases:
         for start, more in case.starts(public).items():
             folder = case.folder(out, start)
-            words = ["train", *case.options, *more, "--time", f"{minutes * case.time_share:g}m", "--device", "cpu"]
+            words = ["train", *case.options, *more, "--time", f"{minutes:g}m", "--device", "cpu"]
             words += ["--quiet", "--out", str(folder)]
             folder.parent.mkdir(parents=True, exist_ok=True)
             log = folder.with_suffix(".log").open("w")
