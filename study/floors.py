@@ -35,7 +35,7 @@ def main() -> None:
     """Print, or write."""
     print(table())
     if "--write" in sys.argv[1:]:
-        put(ROOT / DOCS, "floors", table())
+        put(ROOT / "docs" / DOCS, "floors", table())
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from surefoot.errors import InputError
 COARSE = 2**13  # sigmas: up to here neighbors in single precision differ by at most a thousandth of sigma
 SMALLEST_SIGMA = 1e-37  # single precision ends at 1.2e-38
 LARGEST_SIGMA = 1e37  # and at 3.4e38
+ATTACK_NORMS = ("l2", "linf")  # that a perturbation can be kept to, at each step
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,10 @@ USES = {
     "src/surefoot/play/plan.py Plan.__post_init__": ["seed_sequence(self.seed)"],
     "src/surefoot/play/plan.py seeded_plan": ["replace: seed seed"],  # that was given, or its own
     "src/surefoot/verification/play_again.py load_plan": ["Plan: int(setup['seed']), ()"],
+    "src/surefoot/verification/attack_again.py with_recorded_attack": [
+        "replace: purpose (Purpose.ATTACK,)",  # recorded so, and none of a certificate
+        "(Purpose.ATTACK,)",
+    ],
     "src/surefoot/verification/play_again.py run_fresh": [
         "replace: seed secrets.randbits(127), purpose (Purpose.VERIFICATION,)",
         "(Purpose.VERIFICATION,)",

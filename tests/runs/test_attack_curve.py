@@ -43,7 +43,7 @@ def test_lambdas_are_the_agents_own_unless_given():
     assert chosen.lambdas == (0.0, 9e9)
     assert chosen.mean.shape == (1, 2)
     assert chosen.lowest[0] == chosen.mean.min()
-    assert len(surefoot.attack(TASK, AGENT, budgets=[0.0], n_episodes=2).lambdas) > 1
+    assert len(surefoot.attack(TASK, AGENT, budgets=[1.0], n_episodes=2).lambdas) > 1
     with pytest.raises(InputError, match="this attack needs gradients"):
         surefoot.attack(TASK, lambda seen: 0, budgets=[0.1], method="paper")
     plain = surefoot.attack(TASK, lambda seen: 0, budgets=[0.1], n_episodes=2, lambdas=[0.0])

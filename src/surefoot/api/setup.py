@@ -64,7 +64,7 @@ def plan_run(
     task: Task,
     agent: object,
     *,
-    sigma: Sigma | None,
+    sigma: Sigma | None = None,
     action_sigma: float = 0.0,
     n_episodes: int,
     seed: int | None = None,

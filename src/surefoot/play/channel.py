@@ -22,12 +22,9 @@ from torch import Tensor
 from surefoot.agents.policies import Policy
 from surefoot.compute import expand_rows, row_norms
 from surefoot.errors import InputError
-from surefoot.noise import Noise
+from surefoot.noise import ATTACK_NORMS, Noise
 from surefoot.play.streams import Stream
 from surefoot.provenance import text_hash
-
-# Of attacks.
-NORMS = ("l2", "linf")
 
 
 @dataclass(frozen=True)
@@ -46,8 +43,8 @@ class Scope:
     norm: str = "l2"
 
     def __post_init__(self) -> None:
-        if self.norm not in NORMS:
-            raise InputError(f"norm must be one of {', '.join(NORMS)}, got {self.norm!r}")
+        if self.norm not in ATTACK_NORMS:
+            raise InputError(f"norm must be one of {', '.join(ATTACK_NORMS)}, got {self.norm!r}")
         if self.norm != "l2" and not self.per_step:
             raise InputError(
                 f"norm={self.norm!r} goes with a budget for each step (per_step), one for the episode is l2"

@@ -21,7 +21,7 @@ from surefoot.files import (
     read_npz,
     untrusted,
 )
-from surefoot.play.channel import NORMS
+from surefoot.noise import ATTACK_NORMS
 from surefoot.play.measured_baselines import BASELINES
 from surefoot.proof.certificate import CERTIFICATE_FILES, Certificate
 from surefoot.provenance import sha256
@@ -140,7 +140,7 @@ def check_attack(content: Mapping[str, Any]) -> None:
         raise ValueError("expected one value gap and one list of spending per budget")
     for spending in content["budget_used_per_step"]:
         numbers(spending)
-    if content.get("scope") not in (None, *(f"{norm} per step" for norm in NORMS)):
+    if content.get("scope") not in (None, *(f"{norm} per step" for norm in ATTACK_NORMS)):
         raise ValueError(f"no budget has the scope {content['scope']!r:.40}")
     number(content["sigma"])
     number(content.get("action_sigma", 0.0))
