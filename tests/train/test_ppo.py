@@ -540,6 +540,15 @@ def test_values_of_another_rule_are_not_compared():
     assert str(curve.best_weights["by"]) == "bound"
 
 
+@pytest.mark.parametrize(("total_steps", "validated"), [(1_000, 1), (11_000, 2)])
+def test_validations_that_learning_cannot_afford_are_left_out(tmp_path, total_steps, validated):
+    """30 episodes are a fifth of 150 of 40 steps: of four validations in 11,000 steps, one and the last."""
+    tiny(tmp_path / "run", PENDULUM, **ONE_BY_ONE | {"total_steps": total_steps})
+    rows = zoo.load_card(str(tmp_path / "run"))["curve"]
+    assert len(rows) == validated
+    assert rows[-1][0] >= total_steps
+
+
 # --- which sigma ----------------------------------------------------------------------------------------------------
 
 

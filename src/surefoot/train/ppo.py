@@ -51,7 +51,7 @@ DONE_CHECK_INTERVAL = 16  # steps between looks whether all episodes are over
 TINY = 1e-6
 LEAST_SPREAD = 0.01  # of a feature, as a part of its mean
 LEAST_VALIDATION = 30  # episodes, below which a certified value says nothing
-VALIDATION_SHARE = 0.2  # of the steps since the last validation that the next one may run
+VALIDATION_SHARE = 0.2  # as many episodes as this part of those learned from since the last validation
 
 
 @dataclass(frozen=True)
@@ -498,11 +498,13 @@ class PpoProgress:
         self.learner = learner
         self.folder = folder
         self.fraction = 0.0
-        self.steps_validated = 0
+        # Episodes that ended since the last validation.
+        self.n_learned = 0
+        # How many of the parts after each of which the training would validate, if it could afford it.
+        self.parts_validated = 0
         # From which fraction on returns have differed, and whether they once did not.
         self.differed = 0.0
         self.was_sparse = False
-        self.mean_length = float(run.task.scoring.max_steps)
 
     def run_iteration(self, players: Players, acting: Stream, learning: Stream) -> None:
         """Run, learn, and validate if it is time."""
@@ -523,16 +525,24 @@ class PpoProgress:
         with tensor_cores():
             batch, after = players.collect(noise, acting, hold=hold, taught=taught)
             learner.learn(batch, after, learning, before, imitates=imitates)
-        n_steps = int(batch.alive.sum())
-        curve.steps += n_steps
-        longest = float(self.run.task.scoring.max_steps)
-        self.mean_length = min(longest, n_steps / max(1.0, float(batch.over.sum())))
+        curve.steps += int(batch.alive.sum())
+        self.n_learned += int(batch.over.sum())
         self._count_time()
-        is_due = int(self.fraction * settings.validations) > int(before * settings.validations)
-        if is_due or self.fraction >= 1:
+        is_due = self._parts_done() > self.parts_validated
+        if self.fraction >= 1 or (is_due and self._is_affordable()):
             self._validate()
             # Validating takes time too, which may have been the last.
             self._count_time()
+
+    def _parts_done(self) -> int:
+        return int(self.fraction * self.settings.validations)
+
+    def _is_affordable(self) -> bool:
+        """Return whether a validation leaves most of the time to learning."""
+        return not self.settings.n_steps or self._affordable_episodes() >= LEAST_VALIDATION
+
+    def _affordable_episodes(self) -> int:
+        return round(VALIDATION_SHARE * self.n_learned)
 
     def _is_sparse(self, players: Players) -> bool:
         """Return whether all episodes had the same return at first, of which nothing can be learned."""
@@ -553,8 +563,8 @@ class PpoProgress:
             running.mean = torch.from_numpy(checkpoint.arrays[f"{name}.mean"]).to(learner.device)
             running.var = torch.from_numpy(checkpoint.arrays[f"{name}.var"]).to(learner.device)
         learner.set_scales()
-        self.steps_validated = self.folder.curve.steps
         self._count_time()
+        self.parts_validated = self._parts_done()
 
     def make_policy(self, weights: NamedArrays, name: str) -> Policy:
         """Return the agent of these weights, as it is deployed."""
@@ -589,9 +599,10 @@ class PpoProgress:
         curve = self.folder.curve
         n_episodes = settings.validation_episodes
         if settings.n_steps:
-            affordable = VALIDATION_SHARE * (curve.steps - self.steps_validated) / self.mean_length
-            n_episodes = max(LEAST_VALIDATION, min(n_episodes, round(affordable)))
-        self.steps_validated = curve.steps
+            # The last validation is run even where it is not affordable.
+            n_episodes = max(LEAST_VALIDATION, min(n_episodes, self._affordable_episodes()))
+        self.n_learned = 0
+        self.parts_validated = self._parts_done()
         weights = deployed_weights(learner.average)
         validate(
             self.run,
