@@ -9,7 +9,7 @@ as upper bounds of a count of missing outcomes do. That also keeps the slope g' 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -31,19 +31,25 @@ _POINTS = 600  # at most, that guesses are made for
 _SMOOTHING = 0.1  # outcomes added to those below each threshold: unseen is not impossible
 _CUTOFFS = np.geomspace(0.1, 10.0, 7)  # in outcomes of all that will be run
 _FEWEST_DRAWS = 25  # of the past, for guesses of their own
+_FEWEST_SEEDS = 8  # of the past, to try on one half what the other half teaches
 _MOST_LEVELS = 32  # of luck that are distinguished
 _FEWEST_LOW = 12  # in the lowest levels
 _BORROWED = 20.0  # draws that all other levels count for
 _USUAL = 0.95  # of seeds, whose draws differ by no more than the reach
+_BELOW = (0, 5, 17)  # draws of the past that may be below the only level
 
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """A score to bet on, the guesses that it is made of, and the cut-off that they were made with."""
+    """A score to bet on, the guesses that it is made of, and the cut-off that they were made with.
+
+    ``tried``  what the past scores by guesses in which the scored had no part; None: what the score says of it
+    """
 
     score: Score
     guesses: Guesses | None = None
     cutoff: float | None = None
+    tried: Floats | None = None
 
 
 def known_of(past: OrderedOutcomes) -> Past:
@@ -87,25 +93,65 @@ def propose_scores(past: Past, expected: float | None, *, scaled_budget: float, 
     return proposals
 
 
+@dataclass(frozen=True)
+class _Way:
+    """A way to tell by the other draws of a seed how lucky it is.
+
+    ``n_levels``   how many levels of luck are distinguished
+    ``by_lowest``  by the lowest of the other draws alone, else by about their mean
+    ``n_below``    how many draws of the past are below all levels
+    """
+
+    n_levels: int
+    by_lowest: bool = False
+    n_below: int = 0
+
+
 def _propose_group_scores(
     past: SeedGroups, cutoffs: Sequence[float], scaled_budget: float, floor: float
 ) -> list[Proposal]:
-    """Return scores that distinguish one level of luck, two, four and so on, as far as the past has draws for each."""
+    """Return scores that tell luck in all ways for which the past has enough draws."""
+    ways = [_Way(n_levels) for n_levels in level_counts(past)]
+    if len(ways) == 1 or past.size < _FEWEST_SEEDS:
+        return _propose_way(past, _Way(1), cutoffs, scaled_budget, floor)
+    # where there is no luck one level is best, and the lowest of the others says how low a whole group can be
+    ways += [_Way(1, by_lowest=True, n_below=n_below) for n_below in _BELOW]
+    halves = (SeedGroups(past.returns[::2]), SeedGroups(past.returns[1::2]))
+    proposals = []
+    for way in ways:
+        # many levels fit the groups that they were made of, luck or not: each half is scored by guesses of the other
+        by_second, by_first = (_propose_way(half, way, cutoffs, scaled_budget, floor) for half in halves[::-1])
+        proposed = _propose_way(past, way, cutoffs, scaled_budget, floor)
+        for proposal, of_second, of_first in zip(proposed, by_second, by_first, strict=True):
+            tried = np.empty(past.size)
+            tried[::2] = of_second.score(halves[0])
+            tried[1::2] = of_first.score(halves[1])
+            # what half of the past teaches to bet on may fall lower
+            proposals.append(replace(proposal, tried=np.maximum(tried, proposal.score.lowest)))
+    return proposals
+
+
+def _propose_way(
+    past: SeedGroups, way: _Way, cutoffs: Sequence[float], scaled_budget: float, floor: float
+) -> list[Proposal]:
+    """Return scores that tell luck in one way, one per cut-off."""
     points = group_values(Sample.of(past.returns.ravel()), _POINTS).values
     points = points[points > floor]
-    reach = typical_reach(past)
+    reach = 0.0 if way.by_lowest else typical_reach(past)
     luck = past.luck(reach)
+    cuts = level_cuts(luck, way.n_levels)
+    # for each cut-off the guesses of every level
+    levels = [_guess_below(*known, cutoffs) for known in _missed_by_level(past.returns, luck, cuts, points)]
+    # below all luck that was seen nothing is guessed, so that the score cannot fall far there
+    lost = np.zeros((len(cutoffs), 1, points.size))
+    lowest = np.nextafter(luck.min(), -np.inf)
+    if way.n_below > 0:
+        lowest = np.sort(luck, axis=None)[way.n_below - 1]
+    ends = np.concatenate([[lowest], cuts])
     proposals = []
-    for n_levels in level_counts(past):
-        cuts = level_cuts(luck, n_levels)
-        # for each cut-off the guesses of every level
-        levels = [_guess_below(*known, cutoffs) for known in _missed_by_level(past.returns, luck, cuts, points)]
-        # below all luck that was seen nothing is guessed, so that the score cannot fall far there
-        lost = np.zeros((len(cutoffs), 1, points.size))
-        ends = np.concatenate([[luck.min()], cuts])
-        for survival, cutoff in zip(np.concatenate([lost, np.stack(levels, axis=1)], axis=1), cutoffs, strict=True):
-            score = GroupScore(ends, reach, tangent_scores(points, survival, scaled_budget, floor), past.n_draws)
-            proposals.append(Proposal(score, (points, survival, ends, np.array([reach])), cutoff))
+    for survival, cutoff in zip(np.concatenate([lost, np.stack(levels, axis=1)], axis=1), cutoffs, strict=True):
+        score = GroupScore(ends, reach, tangent_scores(points, survival, scaled_budget, floor), past.n_draws)
+        proposals.append(Proposal(score, (points, survival, ends, np.array([reach])), cutoff))
     return proposals
 
 

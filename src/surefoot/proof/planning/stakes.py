@@ -66,7 +66,7 @@ class Candidates:
     @classmethod
     def _of_episodes(cls, proposals: Sequence[Proposal], past: RewardRuns | SeedGroups) -> Candidates:
         """Return the same of episodes or groups, those with about the same score taken together."""
-        scores = np.array([proposal.score(past) for proposal in proposals])
+        scores = np.array([_tried_on(past, proposal) for proposal in proposals])
         lowest = np.array([proposal.score.lowest for proposal in proposals])
         order = np.argsort(scores[len(scores) // 2])
         counts = np.ones(past.size)
@@ -83,6 +83,12 @@ class Candidates:
         """Return scores, one that has not come among each row, and weights that sum to 1."""
         weights = np.concatenate([[_DOUBT], self.counts])
         return np.concatenate([self.unseen[:, None], self.scores], axis=1), weights / weights.sum()
+
+
+def _tried_on(past: RewardRuns | SeedGroups, proposal: Proposal) -> Floats:
+    if proposal.tried is None:
+        return proposal.score(past)
+    return proposal.tried
 
 
 def choose_proposal(
