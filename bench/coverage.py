@@ -2,6 +2,7 @@
 
     python bench/coverage.py                 # 24 runs of each kind, ten times as many where they are cheap
     python bench/coverage.py --runs 200
+    python bench/coverage.py --cvar          # 1,500 runs of each: bounds on CVaR, into coverage-cvar.json
 
 For settled n the lower and the upper limit of each method are compared with the truth. For stopping times a run is
 looked at again and again, with a claim just below the truth, and is wrong if any of the limits it showed was. No count
@@ -26,7 +27,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
-from laws import FALSE_ALARM, MORE_LAWS, Law, atoms, too_many  # noqa: E402
+from laws import FALSE_ALARM, LAWS, MORE_LAWS, Law, atoms, cvar_misses, too_many  # noqa: E402
 from surefoot.episodes import Episodes  # noqa: E402
 from surefoot.files import write_json  # noqa: E402
 from surefoot.proof.planning.strategies import Bets  # noqa: E402
@@ -96,11 +97,33 @@ def planted(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         yield {"error": "the smallest return seen for the floor", "method": method, "runs": runs, "wrong": wrong}
 
 
+def measure_cvar(runs: int = 1_500) -> None:
+    """Count wrong bounds on CVaR: certificates at three shares and three budgets, wrong if one of nine bounds is."""
+    rows = []
+    for law in MORE_LAWS:
+        low, high = cvar_misses(law, ALPHA, n=SETTLED, runs=runs, seed=2026)
+        for side, wrong in (("lower", low), ("upper", high)):
+            alarm = too_many(wrong, runs, ALPHA)
+            rows.append({"law": law.name, "side": side, "runs": runs, "wrong": wrong, "alarm": alarm})
+            print(rows[-1], flush=True)
+    low, high = cvar_misses(LAWS[0], ALPHA, n=400, runs=40, seed=2027, claimed_sigma=2.0)
+    found = too_many(low, 40, ALPHA) and too_many(high, 40, ALPHA)
+    planted = [{"error": "sigma doubled", "runs": 40, "lower wrong": low, "upper wrong": high, "found": found}]
+    print(planted)
+    facts = {"schema": 1, "alpha": ALPHA, "false_alarm": FALSE_ALARM, "episodes": SETTLED}
+    write_json(HERE / "results" / "coverage-cvar.json", {**facts, "planted": planted, "counts": rows})
+
+
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=24)
-    runs = parser.parse_args().runs
+    parser.add_argument("--cvar", action="store_true")
+    arguments = parser.parse_args()
+    runs = arguments.runs
+    if arguments.cvar:
+        measure_cvar()
+        return
     rng, rows = np.random.default_rng(2024), []
     sums: dict[str, tuple[int, int]] = {}
     planting = planted(np.random.default_rng(2025))

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import integrate, stats
 
+from surefoot import Episodes, certify
+
 Floats = NDArray[np.float64]
 
 FALSE_ALARM = 1e-6  # the probability with which a correct program fails one statistical test
@@ -145,3 +147,18 @@ def draw_pairs(laws: tuple[str, str], dependence: str, rng: np.random.Generator,
     u = rng.random(n)
     v = DEPENDENCES[dependence](u, rng.random(n))
     return QUANTILES[laws[0]][0](u), QUANTILES[laws[1]][0](v)
+
+
+def cvar_misses(law: Law, alpha: float, *, n: int, runs: int, seed: int, claimed_sigma: float = 1.0) -> tuple[int, int]:
+    """Return how many certificates had a lower, and how many an upper bound of a CVaR on the wrong side; sigma is 1."""
+    shares = (0.02, 0.1, 0.5)
+    budgets = (0.0, 1.0, 2.0)
+    truth = np.array([[(law.cvar(q, -c), law.cvar(q, c)) for c in budgets] for q in shares])
+    low = high = 0
+    for returns in law.draw(np.random.default_rng(seed), (runs, n)):
+        episodes = Episodes.from_returns(returns, sigma=claimed_sigma, floor=law.floor, ceiling=law.ceiling)
+        made = certify(episodes, budgets, 1 - alpha, cvars=shares).requested
+        assert made is not None
+        low += bool(np.any(np.array([row["lower"] for row in made["cvars"]]) > truth[:, :, 0] + 1e-7))
+        high += bool(np.any(np.array([row["upper"] for row in made["cvars"]]) < truth[:, :, 1] - 1e-7))
+    return low, high

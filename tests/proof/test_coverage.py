@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from laws import LAWS, MORE_LAWS, Law, atoms, too_many
+from laws import LAWS, MORE_LAWS, Law, atoms, cvar_misses, too_many
 from surefoot.episodes import Episodes
 from surefoot.proof.bounds import bands as cdf
 from surefoot.proof.bounds.from_band import mean_lower
@@ -150,27 +150,14 @@ def test_probabilities_and_quantiles_hold_wherever_the_band_does(seed: int) -> N
             assert limits.upper >= values[np.argmax(stats.norm.cdf(z - radius) >= q)] or not stay_right
 
 
-def cvar_misses(law: Law, *, n: int, runs: int, seed: int, claimed_sigma: float = SIGMA) -> tuple[int, int]:
-    """Return how many certificates had a lower, and how many an upper bound of a CVaR on the wrong side."""
-    shares = (0.02, 0.1, 0.5)
-    truth = np.array([[(law.cvar(q, -c), law.cvar(q, c)) for c in RADII] for q in shares])
-    low = high = 0
-    for returns in law.draw(np.random.default_rng(seed), (runs, n)):
-        episodes = Episodes.from_returns(returns, sigma=claimed_sigma, floor=law.floor, ceiling=law.ceiling)
-        rows = certify(episodes, BUDGETS, 1 - ALPHA, cvars=shares).requested["cvars"]
-        low += bool(np.any(np.array([row["lower"] for row in rows]) > truth[:, :, 0] + 1e-7))
-        high += bool(np.any(np.array([row["upper"] for row in rows]) < truth[:, :, 1] - 1e-7))
-    return low, high
-
-
 @pytest.mark.parametrize("law", MORE_LAWS, ids=lambda law: law.name)
 def test_cvar_misses_no_more_often_than_promised(law: Law) -> None:
-    low, high = cvar_misses(law, n=60, runs=150, seed=21)
+    low, high = cvar_misses(law, ALPHA, n=60, runs=150, seed=21)
     assert not too_many(low, 150, ALPHA)
     assert not too_many(high, 150, ALPHA)
 
 
 def test_planted_cvar_with_sigma_doubled() -> None:
-    low, high = cvar_misses(LAWS[0], n=400, runs=40, seed=22, claimed_sigma=2 * SIGMA)
+    low, high = cvar_misses(LAWS[0], ALPHA, n=400, runs=40, seed=22, claimed_sigma=2.0)
     assert too_many(low, 40, ALPHA)
     assert too_many(high, 40, ALPHA)
