@@ -3,6 +3,7 @@
 python bench/compare.py                # widths against published methods: bench/results/compare.json
 python bench/compare.py --coverage     # misses over pairs of laws and kinds of dependence: compare-coverage.json
 python bench/compare.py --agents       # what pairing gains on CartPole and HalfCheetah (runs episodes)
+python bench/compare.py --checkpoints  # the same for an agent and its next checkpoint (trains both)
 
 Published methods, written here from their papers: Hoeffding's inequality; the empirical Bernstein inequality of Maurer
 and Pontil (COLT 2009); the predictable plug-in empirical Bernstein interval and the hedged capital interval of
@@ -18,11 +19,13 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+import surefoot
 from surefoot.proof.difference import Pairs, difference_interval
 from surefoot.proof.training_runs import compare_training_runs
 
@@ -204,32 +207,50 @@ def measure_coverage(n: int = 30, runs: int = 120, alpha: float = 0.1) -> None:
 
 
 def measure_agents() -> None:
-    """Print widths of paired and unpaired intervals of two agents."""
-    import surefoot
+    """Print widths of paired and unpaired intervals of two agents that are much alike, and of two trainings."""
+    # two amounts of noise on the same weights, and two trainings
+    print_widths("cartpole-5-s0.4", "cartpole-5-s0.4", 2_000, sigma_b=0.38)
+    print_widths("cartpole-5-s0.4", "cartpole-5-s0.6", 2_000, sigma_b=0.6)
+    print_widths("HalfCheetah-v5-s0.2", "HalfCheetah-v5-s0.2", 400, sigma_b=0.19)
 
-    # The same weights with a little less noise are as close as two checkpoints; two trainings are further apart.
-    cases = (
-        ("cartpole-5-s0.4", "cartpole-5-s0.4", 0.38, 2_000),
-        ("cartpole-5-s0.4", "cartpole-5-s0.6", 0.6, 2_000),
-        ("HalfCheetah-v5-s0.2", "HalfCheetah-v5-s0.2", 0.19, 400),
-    )
-    for first, second, sigma_b, n in cases:
-        agents = (first, second)
+
+def measure_checkpoints() -> None:
+    """Print the same of agents and their next checkpoints, which SB3's PPO trains here."""
+    from stable_baselines3 import PPO
+
+    for env, steps, n, sigma in (("CartPole-v1", 20_480, 2_000, 0.1), ("HalfCheetah-v5", 40_960, 200, 0.05)):
         with tempfile.TemporaryDirectory() as folder:
-            made = surefoot.compare(*agents, n_episodes=n, out=Path(folder) / "run", sigma_b=sigma_b)
-            a, b = (surefoot.Episodes.load(Path(folder) / "run" / side / "episodes.npz") for side in "AB")
-        paired = difference_interval(Pairs("seeds", a.returns, b.returns, *made.limits), ALPHA)
-        rng = np.random.default_rng(0)
-        unpaired = difference_interval(Pairs("independent", a.returns, rng.permutation(b.returns), *made.limits), ALPHA)
-        ratio = paired.resolution / unpaired.resolution
-        correlation = float(np.corrcoef(a.returns, b.returns)[0, 1])
-        print(agents, sigma_b, n, "paired", paired, "unpaired", unpaired, f"ratio {ratio:.3f}", f"r {correlation:.3f}")
+            model = PPO("MlpPolicy", env, seed=0, device="cpu")
+            names = []
+            for more in (steps, steps // 4):
+                model.learn(more, reset_num_timesteps=not names)
+                names.append(f"{folder}/{model.num_timesteps}.zip")
+                model.save(names[-1])
+            # of HalfCheetah no range is proved; a step of these agents pays less than 20 either way
+            task = surefoot.make_task(env, reward_range=None if env == "CartPole-v1" else (-20.0, 20.0))
+            # the next checkpoint is A, so that a gate would ask whether it is better
+            print_widths(names[1], names[0], n, task=task, sigma=sigma, sigma_b=sigma)
+
+
+def print_widths(a: str, b: str, n: int, **how: Any) -> None:
+    """Print the paired interval of two agents and that of the same returns in random order."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = surefoot.compare(a, b, n_episodes=n, out=Path(folder) / "run", **how)
+        first, second = (surefoot.Episodes.load(Path(folder) / "run" / side / "episodes.npz") for side in "AB")
+    paired = difference_interval(Pairs("seeds", first.returns, second.returns, *made.limits), ALPHA)
+    shuffled = np.random.default_rng(0).permutation(second.returns)
+    unpaired = difference_interval(Pairs("independent", first.returns, shuffled, *made.limits), ALPHA)
+    ratio = paired.resolution / unpaired.resolution
+    correlation = float(np.corrcoef(first.returns, second.returns)[0, 1])
+    print(Path(a).name, Path(b).name, how.get("sigma_b"), n, "means", first.returns.mean(), second.returns.mean())
+    print("  paired", paired, "unpaired", unpaired, f"ratio {ratio:.3f}", f"r {correlation:.3f}", flush=True)
 
 
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", action="store_true")
+    parser.add_argument("--checkpoints", action="store_true")
     parser.add_argument("--coverage", action="store_true")
     arguments = parser.parse_args()
     if arguments.coverage:
@@ -237,6 +258,9 @@ def main() -> None:
         return
     if arguments.agents:
         measure_agents()
+        return
+    if arguments.checkpoints:
+        measure_checkpoints()
         return
     rows = []
     for n, draws in ((100, 40), (1_000, 12), (10_000, 3)):
