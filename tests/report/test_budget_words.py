@@ -131,6 +131,22 @@ def test_the_command_says_it_for_tasks_environments_and_shapes(capsys):
     assert main(["explain-budget", "0.2", "cartpol-5"]) == 2
 
 
+def test_the_command_says_it_in_units_of_parts(capsys):
+    """Of those that have noise, if sigmas are given; a feature with less of it is moved less."""
+    pytest.importorskip("torch")
+    asked = ["explain-budget", "80", "--env", "cases.pancreas.patient:Patients", "--max-steps", "96"]
+    asked += ["--feature-units", "glucose=mg/dL,minutes=min"]
+    assert main([*asked, "--sigma", "glucose=40mg/dL", "--step-seconds", "300"]) == 0
+    assert "glucose (mg/dL)\n" in (said := capsys.readouterr().out)
+    assert "  3600 s               23\n" in said
+    assert main([*asked, "--sigma", "glucose=40,minutes=10"]) == 0
+    assert "96 steps             32.6           8.16\n" in capsys.readouterr().out
+    assert main([*asked, "--per-step"]) == 2
+    assert main([*asked, "--sigma", "glucose=40m"]) == 2
+    assert "its unit is mg/dL" in capsys.readouterr().err
+    assert main([*asked[:-2], "--sigma", "glucose=40"]) == 2
+
+
 def test_every_report_says_it_at_the_headline(tmp_path):
     certified(tmp_path)
     run = read_run(tmp_path)

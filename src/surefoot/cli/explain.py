@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from surefoot.cli.options import (
     add_agent,
@@ -19,11 +19,15 @@ from surefoot.cli.options import (
     say,
 )
 from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, add_command, section
-from surefoot.cli.task import add_task, add_task_name, one_of, task_of
+from surefoot.cli.task import add_task, add_task_name, check_units, one_of, parse_units, task_of
 from surefoot.errors import InputError
+from surefoot.proof.certificate import checked_budget
 from surefoot.proof.query import NORMS
 from surefoot.report.budget_words import explain_budget, held_for
-from surefoot.report.offsets import format_offset
+from surefoot.report.offsets import HeldBudget, format_offset, named_features
+
+if TYPE_CHECKING:
+    from surefoot.play.environments import Inspected
 
 
 def add_explain(commands: Any) -> None:
@@ -38,6 +42,7 @@ def add_explain(commands: Any) -> None:
             "surefoot explain-budget 0.2 cartpole-5",
             "surefoot explain-budget 0.2 --env LunarLander-v3 --sigma 0.1",
             "surefoot explain-budget 0.2 --shape 84,84 --max-steps 1000",
+            "surefoot explain-budget 0.2 --env MyEnv-v0 --feature-units pos=m,speed=m/s --sigma pos=0.3",
         ),
     )
     what = section(parser, AGENT)
@@ -51,7 +56,15 @@ def add_explain(commands: Any) -> None:
         help="shape of one observation, where no environment is named; two sizes or more are an image",
     )
     what.add_argument("--max-steps", type=int, metavar="T", help="maximum episode length (default: the environment's)")
-    what.add_argument("--sigma", type=parse_sigma, metavar="S", help="noise, or one per feature as 0.1,0.2")
+    what.add_argument(
+        "--sigma", type=parse_sigma, metavar="S", help="noise, one per feature as 0.1,0.2, or one per part as pos=0.3"
+    )
+    what.add_argument(
+        "--feature-units",
+        type=parse_units,
+        metavar="UNITS",
+        help="units of --env's observations, as certify takes them: m, or position=m,speed=m/s",
+    )
     what.add_argument("--step-seconds", type=float, metavar="S", help="how long a step takes, for durations in seconds")
     model = section(parser, ATTACK)
     model.add_argument("--norm", choices=NORMS, default="l2", help="norm of the budget (default: l2)")
@@ -62,27 +75,60 @@ def add_explain(commands: Any) -> None:
 
 def run_explain(arguments: argparse.Namespace) -> None:
     """Print what the budget is."""
-    if isinstance(arguments.sigma, dict):
-        raise InputError("explain-budget takes one --sigma, or one per feature as 0.1,0.2, not the names of parts")
-    env, shape, max_steps = _find_observations(arguments)
-    seen: dict[str, Any] = {"shape": shape, "max_steps": max_steps, "sigma": arguments.sigma}
-    lines = explain_budget(arguments.budget, env, **seen, norm=arguments.norm, per_step=arguments.per_step)
+    lines = []
     table = []
-    if arguments.norm == "l2" and not arguments.per_step:
-        table = held_for(arguments.budget, env, **seen, step_seconds=arguments.step_seconds)
+    if isinstance(arguments.sigma, dict) or arguments.feature_units is not None:
+        table = _table_of_parts(arguments)
+    else:
+        env, shape, max_steps = _find_observations(arguments)
+        seen: dict[str, Any] = {"shape": shape, "max_steps": max_steps, "sigma": arguments.sigma}
+        lines = explain_budget(arguments.budget, env, **seen, norm=arguments.norm, per_step=arguments.per_step)
+        if arguments.norm == "l2" and not arguments.per_step:
+            table = held_for(arguments.budget, env, **seen, step_seconds=arguments.step_seconds)
     if arguments.json:
         content = {"schema": 1, "budget": arguments.budget, "norm": arguments.norm, "is": lines, "held_for": table}
         print_json(content)
         return
     # Without this a budget is a number that may mean either.
     covers = "every single step" if arguments.per_step else "a whole episode"
-    say(f"{arguments.norm} budget {arguments.budget:g} for {covers}. Any of these uses it up:")
+    opening = f"{arguments.norm} budget {arguments.budget:g} for {covers}."
+    if lines:
+        opening += " Any of these uses it up:"
+    say(opening)
     for line in lines:
         say(f"- {line}", "  ")
     if table:
         print()
         say("An offset b that is held for k steps uses b sqrt(k): spikes are cheap, what lasts is expensive. So large:")
         print("\n".join(table))
+
+
+def _table_of_parts(arguments: argparse.Namespace) -> list[str]:
+    """Return how large an offset of each part with noise may be for how long, in its unit."""
+    if arguments.env is None or arguments.feature_units is None or arguments.norm != "l2" or arguments.per_step:
+        raise InputError(
+            "explain-budget takes --feature-units, and with them a --sigma for each part, of an --env, for an l2 "
+            "budget of whole episodes"
+        )
+    found = _inspect_environment(arguments)
+    if found.max_steps is None:
+        raise InputError(f"--env {arguments.env} also needs --max-steps")
+    features = found.spaces.features_of(arguments.feature_units)
+    setup: dict[str, Any] = {"features": [list(row) for row in features]}
+    if arguments.sigma is not None:
+        check_units(features, arguments.sigma, "--sigma")
+        sigma = found.spaces.sigma_of(arguments.sigma)
+        if not isinstance(sigma, int | float):
+            setup["sigma_per_feature"] = list(sigma)
+    seconds = arguments.step_seconds or found.step_seconds
+    return HeldBudget(checked_budget(arguments.budget), found.max_steps, named_features(setup), seconds).lines()
+
+
+def _inspect_environment(arguments: argparse.Namespace) -> Inspected:
+    from surefoot.play.environments import inspect
+    from surefoot.play.envs.source import Source
+
+    return inspect(Source(maker=arguments.env, max_steps=arguments.max_steps))
 
 
 def _find_observations(arguments: argparse.Namespace) -> tuple[str | None, tuple[int, ...] | None, int | None]:
@@ -99,10 +145,7 @@ def _find_observations(arguments: argparse.Namespace) -> tuple[str | None, tuple
         return task.environment, task.spaces.shape, arguments.max_steps or task.scoring.max_steps
     if arguments.env is None:
         return None, None, arguments.max_steps
-    from surefoot.play.environments import inspect
-    from surefoot.play.envs.source import Source
-
-    found = inspect(Source(maker=arguments.env, max_steps=arguments.max_steps))
+    found = _inspect_environment(arguments)
     return arguments.env, found.spaces.shape, found.max_steps
 
 

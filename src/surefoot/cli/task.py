@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
     )
     more.add_argument(
         "--feature-units",
-        type=_parse_units,
+        type=parse_units,
         metavar="UNITS",
         help="units of --env's observations, as m, or of its parts, as position=m,speed=m/s; budgets are then given in "
         "them",
@@ -218,17 +218,17 @@ def _task_of_environment(
     task = facts.task(floor=arguments.floor, ceiling=arguments.ceiling, gamma=gamma)
     task = facts.with_units(task, arguments.feature_units, arguments.step_seconds)
     for option in ("sigma", "sigma_b"):
-        check_units(task, getattr(arguments, option, None), f"--{option.replace('_', '-')}")
+        check_units(task.features, getattr(arguments, option, None), f"--{option.replace('_', '-')}")
     for sigma in getattr(arguments, "sigmas", None) or ():
-        check_units(task, sigma, "--sigmas")
+        check_units(task.features, sigma, "--sigmas")
     return task
 
 
-def check_units(task: Task, sigma: object, option: str) -> None:
+def check_units(features: Sequence[tuple[str, int, str]], sigma: object, option: str) -> None:
     """Reject a sigma with a unit that is not the one of its part: nothing is converted."""
     if not isinstance(sigma, SigmaOfParts):
         return
-    declared = {name: unit for name, _, unit in task.features}
+    declared = {name: unit for name, _, unit in features}
     for name, unit in sigma.units.items():
         if declared.get(name) != unit:
             known = declared.get(name) or "not declared"
@@ -309,7 +309,7 @@ def limits_note(arguments: argparse.Namespace, chosen: Chosen, task: Task) -> li
     return lines
 
 
-def _parse_units(text: str) -> str | dict[str, str]:
+def parse_units(text: str) -> str | dict[str, str]:
     """Read one unit, or ``position=m,speed=m/s``."""
     if "=" not in text:
         return text
