@@ -221,7 +221,7 @@ def measure_checkpoints() -> None:
     for env, steps, n, sigma in (("CartPole-v1", 20_480, 2_000, 0.1), ("HalfCheetah-v5", 40_960, 200, 0.05)):
         with tempfile.TemporaryDirectory() as folder:
             model = PPO("MlpPolicy", env, seed=0, device="cpu")
-            names = []
+            names: list[str] = []
             for more in (steps, steps // 4):
                 model.learn(more, reset_num_timesteps=not names)
                 names.append(f"{folder}/{model.num_timesteps}.zip")

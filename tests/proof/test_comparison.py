@@ -115,11 +115,14 @@ def test_the_winner_is_named_only_where_it_is_proved():
         assert sentence in str(same)
 
 
-def test_a_proved_order_reads_as_one():
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(0.0013, 0.4, "0.001 to 0.400"), (0.00263, 0.00459, "0.00263 to 0.00459"), (-0.0005, 0.0016, "-0.0005 to 0.0016")],
+)
+def test_a_proved_order_reads_as_one_and_rounding_widens_little(low, high, said):
     close = compared([0.0, 100.0] * 40, [0.0, 100.0] * 40)
-    bounds = {"low": 0.0013, "high": 0.4}
-    thin = type(close)(**{**vars(close), "interval": type(close.interval)(**bounds)})
-    assert "from 0.001 to 0.400" in thin.statement
+    thin = type(close)(**{**vars(close), "interval": type(close.interval)(low=low, high=high)})
+    assert f"from {said}" in thin.statement
 
 
 @pytest.mark.parametrize(

@@ -245,8 +245,12 @@ class Comparison:
 
     @property
     def digits(self) -> int:
-        """Decimals with which a proved order also reads as one, although bounds are rounded towards each other."""
+        """Decimals with which a proved order also reads as one, although bounds are rounded outward."""
         digits = count_decimals(*self.limits, self.means[0])
+        # two digits of the resolution, so that rounding widens the interval by a tenth at most
+        if self.interval.resolution > 0:
+            digits = max(digits, 1 - math.floor(math.log10(self.interval.resolution)))
+        digits = min(digits, _MOST_SHOWN_DIGITS)
         while digits < _MOST_SHOWN_DIGITS and self.winner is not None:
             low = float(format_lower(self.interval.low, digits))
             high = float(format_upper(self.interval.high, digits))
