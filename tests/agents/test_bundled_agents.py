@@ -21,6 +21,11 @@ LAID_OUT = {
     "a published folder": (["p/z.zip", "p/z/args.yml"], "p", ["p/z.zip", "p/z/args.yml"]),
 }
 
+ENVIRONMENT = {
+    **{"environment": "my:Env", "env_kwargs": {"g": 1}, "wrappers": ["w"], "env_modules": ["m"]},
+    **{"success": "won", "max_steps": 9},
+}
+
 
 @pytest.fixture
 def author(tmp_path, monkeypatch):
@@ -52,13 +57,10 @@ def test_all_that_belongs_to_an_agent_is_copied_and_nothing_else(author, name):
     assert copied(author) == expected
     for one in expected:
         assert (author / "run" / "agent" / one).read_text() == one
-    assert read_bundle(author / "run") == Bundle(author / "run" / "agent" / agent, None)
+    assert read_bundle(author / "run") == Bundle(author / "run" / "agent" / agent, None, ENVIRONMENT)
     content = json.loads((author / "run" / "bundle.json").read_text())
     assert content["command"] == "typed"
-    assert content["environment"] == {
-        **{"environment": "my:Env", "env_kwargs": {"g": 1}, "wrappers": ["w"], "env_modules": ["m"]},
-        **{"success": "won", "max_steps": 9},
-    }
+    assert content["environment"] == ENVIRONMENT
 
 
 def test_an_agent_of_ours_has_its_card_and_its_weights(author):

@@ -40,6 +40,15 @@ def test_another_agent_in_the_bundle_is_not_believed(bundle, models, capsys):
     assert "the weights of" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_bundle_that_names_another_environment_is_refused(bundle, capsys):
+    """Whoever reads it would believe that the agent is certified there."""
+    content = json.loads((bundle / "bundle.json").read_text())
+    named = {"environment": "CartPole-v1", "max_steps": 500}
+    (bundle / "bundle.json").write_text(json.dumps(content | {"environment": named}))
+    surefoot_command("verify", bundle, "--workers", 1, "--fresh", 64, "--quiet", code=1)
+    assert "FAILED bundle max_steps is 500 and 20" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize("name", ["../outside.zip", "agent/../../outside.zip", "/etc/hostname", 3])
 def test_a_bundle_names_nothing_outside_of_itself(bundle, models, capsys, name):
     shutil.copy(models / "PPO-CartPole-v1.zip", "outside.zip")

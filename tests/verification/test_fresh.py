@@ -240,9 +240,9 @@ def test_fresh_episodes_are_held_against_the_budgets_of_every_certificate(memori
 
     def run_fresh(plan, n_fresh, workers, progress):
         asked.append(workers)
-        return np.zeros(n_fresh)
+        return {"returns": np.zeros(n_fresh)}
 
-    def log_capital(recorded, fresh, radii, shares=(), thresholds=()):
+    def log_capital(recorded, fresh, radii, shares=(), thresholds=(), **_):
         asked.append(list(radii))
         return 0.0
 

@@ -60,19 +60,21 @@ def test_a_run_that_proved_its_goal_is_verified(honest, capsys):
     assert "- that the run should not have stopped earlier" in shown
 
 
-def test_fresh_episodes_are_compared_with_the_first_block_alone(honest, monkeypatch):
-    """All episodes up to a good moment are no fair sample, the first block is: it is run in any case."""
+def test_fresh_episodes_are_compared_block_by_block(honest, monkeypatch):
+    """All episodes up to a good moment are no fair sample; each block is, given those before."""
     compared = []
 
-    def noted(recorded, *others):
-        compared.append(recorded)
-        return capital(recorded, *others)
+    def noted(recorded, fresh, radii, block_size):
+        compared.append((recorded, block_size))
+        return capital(recorded, fresh, radii, block_size)
 
-    capital = rerun.log_capital
-    monkeypatch.setattr(rerun, "log_capital", noted)
+    capital = rerun.log_capital_by_blocks
+    monkeypatch.setattr(rerun, "log_capital_by_blocks", noted)
+    monkeypatch.setattr(rerun, "log_capital", None)
     assert verify(honest).verified
-    (recorded,) = compared
-    assert recorded.tolist() == Episodes.load(honest / "episodes.npz").returns[: plan().block_size].tolist()
+    ((recorded, block_size),) = compared
+    assert recorded.tolist() == Episodes.load(honest / "episodes.npz").returns.tolist()
+    assert block_size == plan().block_size
 
 
 def test_blocks_are_rerun_in_another_order(honest, monkeypatch):

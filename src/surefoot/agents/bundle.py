@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,7 @@ BUNDLE_FILE = "bundle.json"
 BUNDLE_SCHEMA = 1
 AGENT_FOLDER = "agent"
 MOST_BYTES = 500_000_000  # of a folder that is copied
+ENVIRONMENT_FACTS = ("environment", "env_kwargs", "wrappers", "env_modules", "success", "max_steps")
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,17 @@ class Bundle:
     Attributes:
         agent: The agent's file or folder.
         vecnormalize: The statistics of its observations, "none", or None where they are near the agent.
+        environment: What it says of the environment, as the run's setup does.
     """
 
     agent: Path
     vecnormalize: str | None
+    environment: Mapping[str, Any]
+
+
+def describe_environment(setup: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a bundle says of the environment of a run with this setup."""
+    return {key: setup[key] for key in ENVIRONMENT_FACTS if key in setup}
 
 
 def write_bundle(folder: Path, agent: str | Path, *, vecnormalize: str | None, command: str | None) -> None:
@@ -59,12 +68,11 @@ def write_bundle(folder: Path, agent: str | Path, *, vecnormalize: str | None, c
             shutil.rmtree(place)
         new.rename(place)
     setup = read_json(folder / "setup.json")
-    kept = ("environment", "env_kwargs", "wrappers", "env_modules", "success", "max_steps")
     content: dict[str, Any] = {
         "schema": BUNDLE_SCHEMA,
         "agent": f"{AGENT_FOLDER}/{copied}",
         "vecnormalize": statistics,
-        "environment": {key: setup[key] for key in kept if key in setup},
+        "environment": describe_environment(setup),
         "versions": versions(),
         "command": command,
     }
@@ -119,7 +127,10 @@ def read_bundle(folder: Path) -> Bundle | None:
         vecnormalize = content["vecnormalize"]
         if vecnormalize not in (None, "none"):
             vecnormalize = str(_inside(folder, vecnormalize))
-    return Bundle(agent, vecnormalize)
+        environment = content["environment"]
+        if not isinstance(environment, dict):
+            raise TypeError("environment must be an object")
+    return Bundle(agent, vecnormalize, environment)
 
 
 def _inside(folder: Path, name: object) -> Path:

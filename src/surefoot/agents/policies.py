@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -244,6 +245,10 @@ def _checked_unit(unit: str) -> str:
     """Return a unit; sentences have it in them, so that it must be a word of one line."""
     if not isinstance(unit, str) or len(unit) > LONGEST_UNIT or not unit.isprintable():
         raise InputError(f"a unit must be a short text on one line, such as m/s, got {unit!r:.60}")
+    # A number stands before it: 0.2 e3 m would be another one.
+    is_word = unit[:1].isalpha() or unit[:1] in ("°", "%")
+    if unit and (not is_word or re.match(r"[eE][-+]?\d", unit)):
+        raise InputError(f"a unit must begin with a letter, ° or %, and be no part of a number, got {unit!r:.60}")
     return unit
 
 

@@ -17,7 +17,7 @@ from surefoot.noise import Noise
 from surefoot.play.environments import task_of_card
 from surefoot.play.plan import Plan, own_seed
 from surefoot.play.task import Task
-from surefoot.proof.comparison import Comparer, Comparison, Question
+from surefoot.proof.comparison import Comparer, Comparison, Question, check_budgets_count_alike
 from surefoot.runs.attacked import AttackGrid
 from surefoot.runs.compared import compared_run, made_up
 from surefoot.runs.folder import check_reusable
@@ -65,6 +65,7 @@ def compare_agents(a: object, b: object, question: Question, options: AgentOptio
     if options.attack is not None:
         if not question.budgets:
             raise InputError("attack= needs budgets=: the attack on B is for its bound under attack")
+        check_budgets_count_alike(plan_a.noise, plan_b.noise)
         # Within the smallest budget, the attack is one of the attacks with each of the others too.
         name, own = named_attack(options.attack)
         grid = AttackGrid(base=plans["B"], budgets=question.budgets[:1], method=str(name), own=own)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from surefoot.play.workers import Workers
     from surefoot.verification.verdict import Verdict
 
-SHOWN = 2  # lines about what was not checked: those that are special to a run come first
+SHOWN = 2  # lines about what was not checked, at least: those that are special to a run, and come first, are all shown
 LONG_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 EXIT_CODES = {"verified": 0, "failed": 1, "unchecked": 4}
 HEADINGS = {"verified": "Verified", "failed": "FAILED", "unchecked": "COULD NOT BE CHECKED"}
@@ -125,7 +125,10 @@ def _show_verdict(verdict: Verdict, *, verbose: bool) -> None:
         say(verdict.fresh_bounds)
     # Also of a certificate that is verified: what nothing checked is the reader's to believe.
     print("\nNot checked:")
-    n_shown = len(verdict.not_checked) if verbose else SHOWN
+    n_shown = len(verdict.not_checked)
+    if not verbose:
+        # What is special to this run may be what a dishonest author counts on.
+        n_shown = max(SHOWN, n_shown - verdict.n_general)
     for line in verdict.not_checked[:n_shown]:
         say(f"- {line}", indent="  ")
     if len(verdict.not_checked) > n_shown:

@@ -75,7 +75,7 @@ class Rules:
             floor = -bound_above(-(low * steps + self.once[0]), gamma is None and low == round(low))
         ceiling = None
         if high is not None:
-            ceiling = bound_above(high * steps + self.once[1], gamma is None and high == round(high))
+            ceiling = bound_above(high * steps + self.once[1], high == 0 or (gamma is None and high == round(high)))
         return floor, ceiling
 
 

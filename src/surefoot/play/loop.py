@@ -51,13 +51,14 @@ class Step:
 Watch = Callable[[Step], None]
 
 
-def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episodes:
+def play_block(plan: Plan, index: int, *, watch: Watch | None = None, backwards: bool = False) -> Episodes:
     """Run one block from first to last step; a pure function of the plan and the index.
 
     Args:
         plan: The plan.
         index: The number of the block.
         watch: Called at every step, before the agent acts; it must not change anything.
+        backwards: Whether the last draw of the noise is run first, which changes nothing where draws are independent.
     """
     first = index * plan.block_size
     count = min(plan.block_size, plan.n_episodes - first)
@@ -65,11 +66,14 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
         seeds = block_seeds(plan.seed, plan.purpose, index)
         own = policy_seeds(plan.seed, plan.purpose, index)
         return _play_rows(plan, index, first, count, seeds, own, watch)
+    order = range(1, plan.draws_per_seed + 1)
     draws = []
-    for draw in range(1, plan.draws_per_seed + 1):
+    for draw in reversed(order) if backwards else order:
         seeds = draw_seeds(plan.seed, draw, index)
         own = policy_seeds(plan.seed, (Purpose.DRAWS, draw), index)
         draws.append(_play_rows(plan, index, first, count // plan.draws_per_seed, seeds, own, watch))
+    if backwards:
+        draws.reverse()
     return _join_draws(draws)
 
 

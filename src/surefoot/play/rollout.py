@@ -80,22 +80,28 @@ def blocks_in_order(
 
 
 def run_blocks(
-    plan: Plan, indices: Sequence[int], workers: int | Workers
+    plan: Plan, indices: Sequence[int], workers: int | Workers, *, backwards: bool = False
 ) -> Generator[tuple[int, Episodes], None, None]:
-    """Yield the blocks as they are finished, with their numbers."""
+    """Yield the blocks as they are finished, with their numbers; ``backwards`` is for ``play_block``."""
     if plan.gpu_share:
         # What is on a GPU cannot be sent to another process.
         plan = replace(plan, policy=plan.policy.to("cpu"))
     try:
-        yield from as_workers(workers).map_unordered(run_block, plan, indices, gpu=plan.gpu_share)
+        run = run_backwards if backwards else run_block
+        yield from as_workers(workers).map_unordered(run, plan, indices, gpu=plan.gpu_share)
     except DeadWorkerError as error:
         raise InputError(f"{error} (environment {plan.task.name}, agent {plan.policy.name})") from error
 
 
-def run_block(plan: Plan, index: int) -> Episodes:
+def run_backwards(plan: Plan, index: int) -> Episodes:
+    """Run one block with its last draw of the noise first."""
+    return run_block(plan, index, backwards=True)
+
+
+def run_block(plan: Plan, index: int, *, backwards: bool = False) -> Episodes:
     """Run one block, and note on which kind of processor."""
     try:
-        played = play_block(plan, index)
+        played = play_block(plan, index, backwards=backwards)
     except (Exception, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:

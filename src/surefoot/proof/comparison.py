@@ -7,6 +7,8 @@ over all attackers. Let l(b) and u be bounds with P(l(b) > W_A(b) for any b) <= 
 Y' is the return of B without attack, or under an attack with budget b' <= b. The attacker who does nothing is one of
 B's attackers, and so is the one that was run, so W_B(b) <= E[Y'] <= u. Hence W_A(b) - W_B(b) >= l(b) - u at all budgets
 at once, with probability 1 - 2 alpha'. Nothing is needed from B's noise: B may be undefended.
+But both budgets must count alike: where features have sigmas of their own, what is done to feature i counts divided by
+sigma_i / sigma, and an attack on B within b' must be within b as A's budgets count.
 
 Alpha: all of it for the interval where no budget is asked for. Else half for the interval and a quarter for each of l
 and u, so that the whole table holds with the confidence asked for (union bound). With ``anytime`` bounds all of that
@@ -27,6 +29,7 @@ from numpy.typing import NDArray
 from surefoot.episodes import MOST_ASKED, Episodes
 from surefoot.errors import InputError
 from surefoot.files import number, read_json, untrusted
+from surefoot.noise import Noise
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.certificate import checked_budget, refuse_action_noise
 from surefoot.proof.difference import Interval, Pairs, difference_interval, pair_up, rounded_interval
@@ -565,6 +568,10 @@ class Comparer(StoppingMonitor):
                 one.check_complete()
         if (self.question.budgets or attacked_b is not None) and a.attacked:
             raise InputError("A's episodes were attacked: bounds under any attack need episodes without")
+        if self.question.budgets and b.attacked:
+            raise InputError("B's episodes were attacked; give those without attack, and let compare run the attack")
+        if attacked_b is not None:
+            check_budgets_count_alike(a.noise, attacked_b.noise)
         pairs = pair_up(a, b)
         if self.anytime:
             interval = self._anytime_interval(pairs.differences)
@@ -590,6 +597,24 @@ class Comparer(StoppingMonitor):
             stopped=stopped,
             sides=sides,
         )
+
+
+def check_budgets_count_alike(a: Noise, b: Noise) -> None:
+    """Refuse an attack on B that may do more to some feature, with the same budget, than A's budgets allow."""
+    n_features = max(len(a.features or ()), len(b.features or ()))
+    allowed, used = (_relative_sigmas(noise, n_features) for noise in (a, b))
+    if any(more > most for more, most in zip(used, allowed, strict=True)):
+        raise InputError(
+            "an attack on B may change some features more than budgets of A count: with a sigma per feature, give both "
+            "agents sigmas in the same proportion, or leave attack= out"
+        )
+
+
+def _relative_sigmas(noise: Noise, n_features: int) -> list[float]:
+    """Return what a budget of 1 buys of each feature."""
+    if noise.features is None:
+        return [1.0] * n_features
+    return [sigma / noise.sigma for sigma in noise.features]
 
 
 def side_facts(episodes: Episodes) -> dict[str, Any]:

@@ -352,6 +352,10 @@ def _check_attacked(content: dict[str, Any], sides: dict[str, Raw], alpha: float
     anytime = bool(content["anytime"])
     if a.setup.get("attacker") is not None:
         return ["A's episodes were attacked"]
+    if sides["B"].setup.get("attacker") is not None:
+        return ["B's episodes were attacked, and the bounds under attack say that those are without"]
+    if "B-attacked" in sides and _exceeds_budgets(a.setup, b.setup):
+        return ["the attack on B may change some features more than the budgets of A count"]
     if a.setup.get("action_sigma"):
         raise CannotRecomputeError("bounds under attack of agents with noise on actions are not compared here")
     if "B-attacked" in sides and not b.setup.get("budget", np.inf) <= budgets[0]:
@@ -364,6 +368,19 @@ def _check_attacked(content: dict[str, Any], sides: dict[str, Raw], alpha: float
         wrong += _compare(f"the bound of A at {row['budget']:g}", row["lower"], high, low, ceiling - floor)
         wrong += _compare(f"the bound of B at {row['budget']:g}", -row["upper"], top[0], bottom[0], ceiling - floor)
     return wrong
+
+
+def _exceeds_budgets(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Return whether a budget buys more of some feature by B's sigmas than by A's, both in units of their least."""
+    one = a.get("sigma_per_feature")
+    other = b.get("sigma_per_feature")
+    if one is None and other is None:
+        return False
+    # A difference of sigmas without division, which rounds.
+    by_a = np.asarray(one if one is not None else [a["sigma"]] * len(other), dtype=np.float64)
+    by_b = np.asarray(other if other is not None else [1.0] * len(one), dtype=np.float64)
+    least_b = float(b["sigma"]) if other is not None else 1.0
+    return by_a.shape != by_b.shape or bool(np.any(by_b * float(a["sigma"]) > by_a * least_b * (1 + 1e-9)))
 
 
 def _check_derived(

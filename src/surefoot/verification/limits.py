@@ -87,7 +87,10 @@ def proved_limits(setup: Mapping[str, Any]) -> Proved:
             return Proved()
         max_steps = setup["max_steps"]
         tightest = rules.tightest(max_steps, gamma)
-        return Proved(f"the rules of {environment}", *rules.limits(max_steps, gamma), tightest, rules.rewards)
+        by = f"the rules of {environment}"
+        if "success" in made:
+            by = f"a return that is 1 for an episode with the success {made['success']!s:.60} and 0 for others"
+        return Proved(by, *rules.limits(max_steps, gamma), tightest, rules.rewards)
     except (InputError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         # A setup that cannot be run proves nothing; other checks say what is wrong with it.
         return Proved()

@@ -283,46 +283,50 @@ def count_alone(plan: Plan, n_episodes: int) -> int:
 
 def run_fresh(
     plan: Plan, n_episodes: int, workers: int | Workers, progress: Progress | None = None
-) -> NDArray[np.float64]:
-    """Return the returns of episodes that nobody could foresee: another seed, seed stream, and size of blocks.
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of episodes that nobody could foresee: another seed, seed stream, and size of blocks.
 
-    Those that are run one at a time come first, so that bets on them are not diluted by the others.
+    Those that are run one at a time come first, so that bets on them are not diluted by the others. Of several draws
+    per seed there are whole seeds, as many as ``n_episodes`` has, and at least one.
     """
     if is_on_missing_gpu(plan):
         # Other bits, but the same distribution.
         plan = replace(plan, device="cpu")
     fewest = max(1, -(-plan.block_envs // 2))
-    n_alone = count_alone(plan, n_episodes)
+    n_draws = plan.draws_per_seed
+    n_seeds = max(1, n_episodes // n_draws)
+    n_alone = min(n_seeds, -(-count_alone(plan, n_episodes) // n_draws))
     n_envs = fewest + secrets.randbelow(plan.block_envs - fewest + 1)
+    # Draws have streams of their own, which no other purpose shares; the seed is new in any case.
+    purpose = (Purpose.VERIFICATION,) if n_draws == 1 else ()
     parts = []
-    for count, width in ((n_alone, 1), (n_episodes - n_alone, n_envs)):
+    for count, width in ((n_alone, 1), (n_seeds - n_alone, n_envs)):
         if count:
             parts.append(
                 replace(
                     plan,
                     seed=secrets.randbits(127),
-                    purpose=(Purpose.VERIFICATION,),
-                    n_episodes=count,
+                    purpose=purpose,
+                    n_episodes=count * n_draws,
                     n_envs=width,
-                    per_step=False,
-                    draws_per_seed=1,
                 )
             )
     if plan.gpu_share:
         # Several processes would only share the GPU.
         workers = 1
     n_blocks = sum(part.n_blocks for part in parts)
-    returns = []
+    in_order = []
     n_done = 0
     for part in parts:
         blocks = {}
         for index, episodes in run_blocks(part, range(part.n_blocks), workers):
-            blocks[index] = episodes.returns
+            blocks[index] = episodes
             n_done += 1
             if progress is not None:
                 progress(n_done, n_blocks)
-        returns += [blocks[index] for index in sorted(blocks)]
-    return np.concatenate(returns)
+        in_order += [blocks[index] for index in sorted(blocks)]
+    kept = ("returns", "lengths", "reward_values", "reward_repeats") if plan.per_step else ("returns",)
+    return {name: np.concatenate([getattr(episodes, name) for episodes in in_order]) for name in kept}
 
 
 def rerun_blocks(
@@ -332,6 +336,8 @@ def rerun_blocks(
 
     They are rerun in new processes, in which the environment has run nothing before: what an environment or an agent
     keeps from one block to the next then shows. Only on a GPU a task of ours, which keeps nothing, runs in this one.
+    Draws of one seed are rerun from the last to the first: what an environment keeps of a seed that it has met before
+    would make them alike, as if luck and not noise decided.
     """
     if isinstance(workers, int | Processes):
         n_processes = workers if isinstance(workers, int) else workers.n
@@ -342,7 +348,7 @@ def rerun_blocks(
         workers = Processes(n_processes, isolated=not keeps_nothing)
     here = processor_kind(plan.device)
     wrong = []
-    for n_done, (index, episodes) in enumerate(run_blocks(plan, blocks, workers), start=1):
+    for n_done, (index, episodes) in enumerate(run_blocks(plan, blocks, workers, backwards=True), start=1):
         first = index * plan.block_size
         found = _compare_block(index, "returns", first, episodes.returns, raw.arrays.get("returns"))
         found += _compare_block(index, "lengths", first, episodes.lengths, raw.arrays.get("lengths"))

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,12 @@ from surefoot.verification.play_again import (
 )
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, recompute
 from surefoot.verification.recompute.distribution import KINDS, asked_about
-from surefoot.verification.recompute.fresh import highest_worst_means, log_capital
+from surefoot.verification.recompute.fresh import (
+    early_sums,
+    highest_worst_means,
+    log_capital,
+    log_capital_by_blocks,
+)
 from surefoot.verification.recompute.run_files import COMPARED, Raw, differences
 from surefoot.verification.recompute.sampling import enough_blocks, least_forgery, miss_probability
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, REFUTED, SKIPPED, Verdict
@@ -309,39 +314,47 @@ def _compare_fresh(
     ceiling = plan.task.scoring.ceiling
     # Other machines could invent fresh episodes too.
     workers = options.workers if is_this_machine(options.workers) else 1
-    fresh = run_fresh(plan, n_fresh, workers, options.progress)
+    arrays = run_fresh(plan, n_fresh, workers, options.progress)
+    fresh = arrays["returns"]
+    n_fresh = fresh.size
     fresh_mean = float(fresh.mean())
     recorded_mean = float(raw.returns.mean())
+    # The draws of one seed depend on each other: one of each is a fair sample.
+    n_draws = plan.draws_per_seed
+    independent = fresh[::n_draws]
     wrong = []
-    compared = raw.returns
-    if any(each.certificate.get("method") == "sequential" for each in certified):
-        # A run that stops when its returns look good is no fair sample. Its first block is: it is run in any case.
-        compared = compared[: plan.block_size]
-    if plan.draws_per_seed > 1:
-        # The draws of one seed depend on each other: one of each is a fair sample.
-        compared = compared[:: plan.draws_per_seed]
-    # The other kinds of certificates have none of these.
-    shares, thresholds = asked_about(raw.certificate)
-    evidence = log_capital(compared, fresh, radii, shares, thresholds)
+    is_sequential = any(each.certificate.get("method") == "sequential" for each in certified)
+    if is_sequential:
+        # A run that stops when its returns look good is no fair sample, but each block is, given those before.
+        evidence = log_capital_by_blocks(raw.returns, fresh, radii, plan.block_size)
+    else:
+        # The other kinds of certificates have none of these.
+        shares, thresholds = asked_about(raw.certificate)
+        both = (raw.returns, fresh)
+        evidence = log_capital(*both, radii, shares, thresholds, n_draws=n_draws, sums=_early_sums(raw, arrays, plan))
     if evidence >= math.log(2 / FALSE_ALARM):
         wrong.append(
             f"{n_fresh:,} fresh episodes have a mean of {fresh_mean:.6g}, the record has {recorded_mean:.6g}: they "
             f"are worse than the recorded ones (evidence e^{evidence:.0f} : 1 against one distribution)"
         )
     # Who compares agents may also gain from episodes in which one of them is worse than it is.
-    if raw.name == COMPARED and log_capital(-compared, -fresh, ()) >= math.log(2 / FALSE_ALARM):
-        wrong.append(
-            f"{n_fresh:,} fresh episodes have a mean of {fresh_mean:.6g}, the record has {recorded_mean:.6g}: they "
-            "are better than the recorded ones"
-        )
+    if raw.name == COMPARED:
+        worse = log_capital(-raw.returns, -fresh, ())
+        if is_sequential:
+            worse = log_capital_by_blocks(-raw.returns, -fresh, (), plan.block_size)
+        if worse >= math.log(2 / FALSE_ALARM):
+            wrong.append(
+                f"{n_fresh:,} fresh episodes have a mean of {fresh_mean:.6g}, the record has {recorded_mean:.6g}: they "
+                "are better than the recorded ones"
+            )
     for each in certified:
         if each.name == "certificate.json":
-            wrong += _refuted_bounds(each, fresh, ceiling)
+            wrong += _refuted_bounds(each, independent, ceiling)
     # What the fresh episodes prove by themselves limits what they can have missed.
     floor = float(raw.setup["floor"])
-    proved, _ = recompute(fresh, Claim("band", OWN_ALPHA, 1.0, floor, ceiling, tuple(radii)))
+    proved, _ = recompute(independent, Claim("band", OWN_ALPHA, 1.0, floor, ceiling, tuple(radii)))
     verdict.fresh = {
-        "n_episodes": n_fresh,
+        "n_episodes": independent.size,
         "mean": fresh_mean,
         "false_alarm": FALSE_ALARM,
         "confidence": 1 - OWN_ALPHA,
@@ -356,6 +369,16 @@ def _compare_fresh(
         f"{n_fresh:,} under a seed drawn now{one_at_a_time}, mean {fresh_mean:.6g} (recorded: {recorded_mean:.6g}): no "
         f"contradiction; an honest run fails this check with probability at most {FALSE_ALARM:g}",
     )
+
+
+def _early_sums(raw: Raw, fresh: Mapping[str, NDArray[Any]], plan: Plan) -> list[tuple[Floats, Floats]]:
+    """Return what early rewards of recorded and fresh episodes add up to, where bounds depend on when they come."""
+    if not plan.per_step:
+        return []
+    n_steps = plan.task.scoring.max_steps
+    names = ("reward_values", "reward_repeats", "lengths")
+    both = (early_sums(*(arrays[name] for name in names), n_steps) for arrays in (raw.arrays, fresh))
+    return list(zip(*both, strict=True))
 
 
 def _refuted_bounds(raw: Raw, fresh: Floats, ceiling: float | None) -> list[str]:

@@ -45,6 +45,7 @@ class Verdict:
         seed: The seed that chose the blocks.
         fresh: What the fresh episodes showed, as JSON data.
         not_checked: What no check is about, most special first.
+        n_general: How many of these, the last ones, are about every verification.
     """
 
     run: str
@@ -58,6 +59,7 @@ class Verdict:
     seed: int | None = None
     fresh: dict[str, Any] | None = None
     not_checked: list[str] = field(default_factory=list)
+    n_general: int = 0
 
     @property
     def verdict(self) -> str:

@@ -11,7 +11,14 @@ from surefoot.errors import InputError
 from surefoot.verification.claims import check_claims, check_record
 from surefoot.verification.comparison import check_comparison, rerun_sides
 from surefoot.verification.limits import check_limits
-from surefoot.verification.recompute.run_files import CERTIFICATES, COMPARED, DamagedError, Raw, read_run
+from surefoot.verification.recompute.run_files import (
+    CERTIFICATES,
+    COMPARED,
+    DamagedError,
+    Raw,
+    differences,
+    read_run,
+)
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, SKIPPED, Verdict
 
 if TYPE_CHECKING:
@@ -22,8 +29,9 @@ NEVER_CHECKED = (
     "that method, sigma, agent, seed, goal, budgets, threshold spacing and number of episodes were fixed before these "
     "episodes were inspected (choosing among many costs confidence; the fresh episodes bound what it can gain)",
     "that the simulator matches the environment of deployment, and that the deployed noise cannot be predicted",
-    "report.html, figures, replay.npz, and what run.json says besides agent, goal and reason for stopping: times, "
-    "versions, the command, the open-loop baseline (surefoot report writes the report again)",
+    "report.html, figures, replay.npz, episodes.csv, and what run.json says besides agent, goal and reason for "
+    "stopping: times, versions, the command, the open-loop baseline (surefoot report writes the report again); "
+    "commands in other files",
     "the simulation code (whatever is rerun repeats its errors) and the theorem itself",
 )
 
@@ -90,7 +98,7 @@ def verify(
         raise InputError(f"blocks must be at least 0, got {blocks}")
     if fresh is not None and not 0 <= fresh <= MOST_EPISODES:
         raise InputError(f"fresh must be from 0 to {MOST_EPISODES}, got {fresh}")
-    verdict = Verdict(run=str(folder), not_checked=list(NEVER_CHECKED))
+    verdict = Verdict(run=str(folder), not_checked=list(NEVER_CHECKED), n_general=len(NEVER_CHECKED))
     is_comparison = _is_comparison(Path(folder))
     sides = {}
     certified = []
@@ -114,7 +122,7 @@ def verify(
         return verdict
     # Reruns need torch and environments; the checks of files do not.
     try:
-        from surefoot.agents.bundle import read_bundle
+        from surefoot.agents.bundle import describe_environment, read_bundle
         from surefoot.verification.play_again import RerunOptions
         from surefoot.verification.rerun import rerun_episodes
     except ModuleNotFoundError as error:
@@ -128,6 +136,8 @@ def verify(
         # Whatever is in it: an agent with another hash than the certified one is refused.
         agent = bundle.agent
         vecnormalize = vecnormalize or bundle.vecnormalize
+        wrong = differences(bundle.environment, describe_environment(certified[0].setup))
+        verdict.judge("bundle", wrong, "it names the environment of the episodes")
     options = RerunOptions(
         agent=agent,
         environment=environment,

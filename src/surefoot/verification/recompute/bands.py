@@ -18,14 +18,15 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import fftconvolve
-from scipy.special import betainc, betaincinv, ndtr, ndtri
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.special import betainc, betaincinv, gammaln, ndtr, ndtri
 from scipy.stats import poisson
 
 Floats = NDArray[np.float64]
 METHODS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
 # A band's local level is searched for: this much of the exact level is accepted, see least_level.
 TIGHTEST = 0.98
+MANY = 100_000  # returns, from which on a good guess of a level saves time
 
 
 class CannotRecomputeError(Exception):
@@ -175,6 +176,9 @@ def local_level(n: int, alpha: float) -> float:
     # A secant search for log(-log(1 - risk)), which is nearly linear in log(level).
     aim = math.log(-math.log1p(-alpha))
     level = alpha / max(1.0, 7 * math.log(n))
+    if n > MANY:
+        # It falls about as 1 / log(n), and a tenth of the returns takes a tenth of the time.
+        level = local_level(n // 10, alpha) * math.log(n // 10) / math.log(n)
     slope = 0.93
     before: tuple[float, float] | None = None
     within = 1e-5 if n <= 10_000 else 1e-4
@@ -225,7 +229,7 @@ def risk_of(n: int, ranks: Sequence[int] | NDArray[np.int64], limits: Floats) ->
         rate = n * (limit - before)
         # Beyond ten standard deviations there is nothing that a float would show.
         jumps = np.arange(max(0, int(rate - 10 * math.sqrt(rate))), int(rate + 10 * math.sqrt(rate)) + 30)
-        mass = _convolve(mass, poisson.pmf(jumps, rate))
+        mass = _convolve(mass, np.exp(jumps * math.log(max(rate, 1e-300)) - rate - gammaln(jumps + 1.0)))
         lowest += int(jumps[0])
         far = n * limit - 10 * math.sqrt(n * limit * (1 - limit)) - 50
         n_dropped = max(0, int(far) - lowest)
@@ -240,4 +244,6 @@ def risk_of(n: int, ranks: Sequence[int] | NDArray[np.int64], limits: Floats) ->
 def _convolve(mass: Floats, jumps: Floats) -> Floats:
     if mass.size * jumps.size < 200_000:
         return np.convolve(mass, jumps)
-    return np.maximum(fftconvolve(mass, jumps), 0.0)
+    size = mass.size + jumps.size - 1
+    padded = next_fast_len(size, real=True)
+    return np.maximum(irfft(rfft(mass, padded) * rfft(jumps, padded), padded)[:size], 0.0)

@@ -17,6 +17,18 @@ The scores at scaled budget c are the tangent of the worst-case mean  floor + in
 all N returns: s(x) = int up to x of g_c'(S(y)) dy, with g_c'(p) = exp(c Phi^-1(p) - c^2 / 2). At c = 0 this is the
 return itself; at large c it counts rare failures for much. Of the lowest returns, of which quantiles, CVaR and
 probabilities speak, another score sees more: the return itself up to a cap.
+
+Where a seed has several draws of the noise, seeds are what is exchangeable: each has one score, the mean of those of
+its draws. And what is certified there rests on how much the draws of a seed have in common. So there are scores that
+see this too: tangents as above, but for each quarter of all draws by the mean of the others of their seed one at the
+distribution of that quarter. They rise with what that mean tells of a draw, because g_c is convex.
+
+Against a budget per step early rewards count for more, and two records with the same returns may differ in that. So
+sums of rewards that count less and less, at a few rates, are scores too.
+
+A run that stopped by its returns is no fair sample as a whole. But each block of it is, given those before: so a part
+of the fresh returns is bet on against each block, and the capital goes on to the next. Wherever the run stopped, it has
+the mean 1 at most.
 """
 
 from __future__ import annotations
@@ -33,6 +45,8 @@ Floats = NDArray[np.float64]
 # small ones, for means that differ a little.
 SHARES = 0.9 * 0.5 ** np.arange(14)
 MOST_SCORES = 16  # scaled budgets, and as many caps
+MOST_BLOCKS = 1_000  # of a run that stopped by itself: later ones are few, or small
+EARLY_RATES = (1.0, 4.0, 16.0)
 MOST_RADIUS = 6.0  # beyond it one failure outweighs all else, and exponentials overflow
 
 
@@ -42,6 +56,9 @@ def log_capital(
     radii: Sequence[float],
     shares: Sequence[float] = (),
     thresholds: Sequence[float] = (),
+    *,
+    n_draws: int = 1,
+    sums: Sequence[tuple[Floats, Floats]] = (),
 ) -> float:
     """Return the logarithm of the largest capital of bets that the fresh returns are worse than the recorded ones.
 
@@ -51,6 +68,8 @@ def log_capital(
         radii: Scaled budgets whose worst-case means are bet on; 0 is added.
         shares: Shares of the lowest returns whose mean or end is bet on.
         thresholds: Returns up to which is bet on what is earned.
+        n_draws: How many returns in a row are of one seed; neither record ends within a seed.
+        sums: Other numbers of recorded and fresh episodes that are bet on, the larger the better.
     """
     pool = np.unique(np.concatenate([recorded, fresh]))
     asked = np.array(sorted({0.0, *(min(float(radius), MOST_RADIUS) for radius in radii)}))
@@ -58,12 +77,54 @@ def log_capital(
     lowest = np.quantile(np.concatenate([recorded, fresh]), shares, method="lower")
     above = pool[np.minimum(np.searchsorted(pool, lowest, side="right"), pool.size - 1)]
     caps = np.unique([*above, *thresholds])
-    logs = [_log_capitals(*_scores(recorded, fresh, radius)) for radius in _few(asked)]
-    logs += [_log_capitals(*_capped(recorded, fresh, cap)) for cap in _few(caps)]
+    scores = [_scores(recorded, fresh, radius) for radius in _few(asked)]
+    scores += [_capped(recorded, fresh, cap) for cap in _few(caps)]
+    if n_draws > 1:
+        scores += [_luck_scores(recorded, fresh, radius, n_draws) for radius in _few(asked) if radius > 0]
+    scores += [_scaled(*both) for both in sums]
+    logs = []
+    for both in scores:
+        by_seed = [score.reshape(-1, n_draws).mean(axis=1) for score in both]
+        logs.append(_log_capitals(by_seed[0], by_seed[1]))
     every = np.concatenate(logs)  # (scores and shares, fresh episodes)
     highest = every.max(axis=0)
     average = highest + np.log(np.exp(every - highest).mean(axis=0))
     return float(max(0.0, average.max()))
+
+
+def log_capital_by_blocks(recorded: Floats, fresh: Floats, radii: Sequence[float], block_size: int) -> float:
+    """Return the same for a run that may have stopped after any block: of the product of what each block wins."""
+    asked = _few(np.array(sorted({0.0, *(min(float(radius), MOST_RADIUS) for radius in radii)})))
+    n_blocks = min(-(-recorded.size // block_size), fresh.size, MOST_BLOCKS)
+    every = np.zeros(asked.size * SHARES.size)
+    most = 0.0
+    for number, part in enumerate(np.array_split(fresh, n_blocks)):
+        block = recorded[number * block_size : (number + 1) * block_size]
+        every += np.concatenate([_log_capitals(*_scores(block, part, radius))[:, -1] for radius in asked])
+        highest = float(every.max())
+        most = max(most, highest + math.log(float(np.exp(every - highest).mean())))
+    return most
+
+
+def early_sums(values: Floats, repeats: NDArray[np.int64], lengths: NDArray[np.int64], n_steps: int) -> list[Floats]:
+    """Return sums of each episode's rewards that count e^(-rate t / n_steps) at step t, for a few rates."""
+    ends = np.cumsum(repeats)
+    starts = np.cumsum(lengths) - lengths
+    whose = np.searchsorted(starts, ends - 1, side="right") - 1
+    last = ends - starts[whose]
+    found = []
+    for rate in EARLY_RATES:
+        paid = np.concatenate([[0.0], np.cumsum(np.exp(-rate * np.arange(n_steps) / n_steps))])
+        each = values * (paid[last] - paid[last - repeats])
+        found.append(np.bincount(whose, each, lengths.size))
+    return found
+
+
+def _scaled(recorded: Floats, fresh: Floats) -> tuple[Floats, Floats]:
+    """Return both between 0 and 1."""
+    least = min(recorded.min(), fresh.min())
+    way = max(max(recorded.max(), fresh.max()) - least, np.finfo(np.float64).tiny)
+    return (recorded - least) / way, (fresh - least) / way
 
 
 def _few(asked: Floats) -> Floats:
@@ -89,6 +150,27 @@ def _scores(recorded: Floats, fresh: Floats, radius: float) -> tuple[Floats, Flo
     rises = np.concatenate([[0.0], np.cumsum(slope * np.diff(values))])
     scores = rises / max(rises[-1], np.finfo(np.float64).tiny)
     return scores[np.searchsorted(values, recorded)], scores[np.searchsorted(values, fresh)]
+
+
+def _luck_scores(recorded: Floats, fresh: Floats, radius: float, n_draws: int) -> tuple[Floats, Floats]:
+    """Return scores of draws by what the other draws of their seed say: tangents at the distribution given that."""
+    pool = np.concatenate([recorded, fresh])
+    table = pool.reshape(-1, n_draws)
+    luck = ((table.sum(axis=1, keepdims=True) - table) / (n_draws - 1)).ravel()
+    quarter = np.searchsorted(np.quantile(luck, [0.25, 0.5, 0.75]), luck)
+    scores = np.empty(pool.size)
+    for number in np.unique(quarter):
+        inside = quarter == number
+        values, place, counts = np.unique(pool[inside], return_inverse=True, return_counts=True)
+        # P(X >= value) in this quarter, for all values but the least, which all of it reaches.
+        survival = 1 - np.cumsum(counts)[:-1] / counts.sum()
+        slope = np.exp(radius * ndtri(survival) - radius**2 / 2)
+        widths = np.diff(values)
+        paid_anyway = values[0] + np.sum(widths * (ndtr(ndtri(survival) - radius) - survival * slope))
+        scores[inside] = paid_anyway + np.concatenate([[0.0], np.cumsum(slope * widths)])[place]
+    scores -= scores.min()
+    scores /= max(scores.max(), np.finfo(np.float64).tiny)
+    return scores[: recorded.size], scores[recorded.size :]
 
 
 def _log_capitals(recorded: Floats, fresh: Floats) -> Floats:

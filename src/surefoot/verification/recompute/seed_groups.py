@@ -37,14 +37,12 @@ def table_of(returns: Floats, n_draws: Any) -> Floats:
     return np.reshape(returns, (-1, n_draws))
 
 
-def luck_of(seed: list[float], draw: int, reach: float) -> float:
-    """Return the v of one draw, in which it must have no part: summed in the order of the others."""
-    others = [value for number, value in enumerate(seed) if number != draw]
-    most = min(others) + reach
-    total = 0.0
-    for value in others:
-        total += min(value, most)
-    return total / len(others)
+def luck_of(table: Floats, draw: int, reach: float) -> Floats:
+    """Return the v of one draw of each seed, in which it must have no part: summed in the order of the others."""
+    others = np.delete(table, draw, axis=1)
+    counted = np.minimum(others, others.min(axis=1, keepdims=True) + reach)
+    # One after the other: a pairwise sum would have other bits.
+    return np.asarray(np.cumsum(counted, axis=1)[:, -1] / others.shape[1], dtype=np.float64)
 
 
 class GroupAccount(Account):
@@ -98,8 +96,7 @@ class GroupAccount(Account):
     def _luck(self, reach: float) -> Floats:
         if reach not in self.lucks:
             draws = range(self.table.shape[1])
-            rows = [[luck_of(seed, draw, reach) for draw in draws] for seed in self.table.tolist()]
-            self.lucks[reach] = np.array(rows)
+            self.lucks[reach] = np.stack([luck_of(self.table, draw, reach) for draw in draws], axis=1)
         return self.lucks[reach]
 
 

@@ -1,0 +1,46 @@
+"""Environments and conditions of a dishonest author; ``module:name`` reaches them from a setup."""
+
+import gymnasium
+import numpy as np
+
+FATES = {}
+
+
+class Coin(gymnasium.Env):
+    """Pays what the agent chose at the first step: by the noise alone, 0 or 1."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.luck = float(self.np_random.random())
+        self.step_number = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.step_number += 1
+        if self.step_number == 1:
+            self.chosen = self.remember(float(action))
+            return np.zeros(1, np.float32), 0.0, False, False, {}
+        return np.zeros(1, np.float32), self.chosen, True, False, {}
+
+    def remember(self, chosen):
+        return chosen
+
+
+class Fated(Coin):
+    """Pays, for a seed that this process has met before, what it paid then."""
+
+    def remember(self, chosen):
+        return FATES.setdefault(self.luck, chosen)
+
+
+def stands(seen, reward, terminated, truncated, info):
+    """Whether the pole still stood at the end."""
+    return truncated and not terminated
+
+
+def is_there(seen, reward, terminated, truncated, info):
+    """Whether there is a pole at all."""
+    return True
