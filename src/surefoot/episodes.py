@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
@@ -44,6 +45,7 @@ MOST_THRESHOLDS = 100_000  # of the method "per-threshold"
 MOST_EPISODES = 10_000_000  # of a run, and returns of a file
 MOST_BLOCKS = 200_000  # of a run
 MOST_STEPS = 1_000_000  # of an episode
+LONGEST_UNIT = 40  # letters
 MOST_DRAWS = 100  # of the noise for one seed of the environment
 
 
@@ -346,6 +348,14 @@ class Episodes:
             processors=processors,
             **arrays,
         )
+
+
+def is_unit(text: Any) -> bool:
+    """Return whether this may stand after a number as its unit: no part of the number itself, as 000 m or e3 m is."""
+    if not isinstance(text, str) or len(text) > LONGEST_UNIT or not text.isprintable():
+        return False
+    is_word = text[:1].isalpha() or text[:1] in ("°", "%")
+    return not text or (is_word and not re.match(r"[eE][-+]?\d", text))
 
 
 def mean_by_seed(returns: NDArray[np.float64], setup: Mapping[str, Any]) -> tuple[NDArray[np.float64], Any]:

@@ -49,8 +49,10 @@ def test_a_bundle_that_names_another_environment_is_refused(bundle, capsys):
     assert "FAILED bundle max_steps is 500 and 20" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("name", ["../outside.zip", "agent/../../outside.zip", "/etc/hostname", 3])
-def test_a_bundle_names_nothing_outside_of_itself(bundle, models, capsys, name):
+@pytest.mark.parametrize(
+    "name", ["../outside.zip", "agent/../../outside.zip", "/etc/hostname", "agent/" + "a" * 9_999, 3]
+)
+def test_a_bundle_names_nothing_outside_of_itself_and_nothing_endless(bundle, models, capsys, name):
     shutil.copy(models / "PPO-CartPole-v1.zip", "outside.zip")
     content = json.loads((bundle / "bundle.json").read_text())
     (bundle / "bundle.json").write_text(json.dumps(content | {"agent": name}))

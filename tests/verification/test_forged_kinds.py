@@ -169,7 +169,7 @@ def test_all_that_is_special_to_a_run_is_shown(tmp_path, capsys):
 @pytest.mark.parametrize("unit", ["000 m", "e3 m", "E-3 m", "²", ".5 m", "1/s", "- m", " m"])
 def test_a_unit_that_changes_the_number_before_it_is_refused(unit):
     """A budget of 0.2 would be shown as 0.2 000 m, or 0.2 e3 m."""
-    with pytest.raises(surefoot.InputError, match="a unit must begin with a letter"):
+    with pytest.raises(surefoot.InputError, match="is no part of a number"):
         surefoot.make_task("Acrobot-v1", feature_units=unit)
 
 
@@ -337,3 +337,38 @@ def test_a_certificate_without_the_sentence_about_its_event_is_refused(tmp_path)
     content["statement"] = write_sentence("certificate.json", content)
     write_json(folder / "certificate.json", content)
     assert "success is None" in problems(verify(folder, blocks=0))["certificate and episode data"]
+
+
+# --- a certain budget that episodes share -----------------------------------------------------------------------------
+
+CERTAIN = {
+    # What is written, which check refuses it, and its words.
+    "a budget that is certain, as one on average": ({"certain": False}, "bounds", "is not computed here"),
+    "certain by a number": ({"certain": 1}, "bounds", "not computed here"),
+    "fewer episodes that share it": ({"n_shared_episodes": 2}, "bounds", "the method gives"),
+    "more episodes that share it": ({"n_shared_episodes": 40}, "bounds", "the returns prove no better"),
+    "wins that are none": ({"method": "binary"}, "bounds", "allows only the returns floor and ceiling"),
+    "a pilot that there was not": ({"n_pilot_episodes": 3}, "bounds", "there are no pilot episodes"),
+    "a planner that plans nothing": ({"planner": 8}, "bounds", "plans nothing"),
+    "another norm over fewer observations": (
+        {"norm": {"name": "linf", "budgets": [0.0, 0.5], "coordinates": 1, "observations": 1, "factor": 1.0}},
+        "bounds",
+        "is not that of the setup",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CERTAIN)
+def test_a_forged_certain_budget_is_refused_by_name(what, tmp_path):
+    record = Episodes.from_returns(
+        np.random.default_rng(0).beta(5, 1, 200), sigma=0.5, floor=0, ceiling=1, max_steps=7, n_planned=200
+    )
+    record.save(tmp_path / "episodes.npz")
+    surefoot.certify_shared_budget(record, [0.0, 0.5], 5, certain=True).save(tmp_path)
+    assert problems(verify(tmp_path, blocks=0)) == {}
+    changes, check, words = CERTAIN[what]
+    content = {**read_json(tmp_path / "shared.json"), **changes}
+    content["statement"] = write_sentence("shared.json", content)
+    write_json(tmp_path / "shared.json", content)
+    found = {name.removeprefix("shared.json: "): said for name, said in problems(verify(tmp_path, blocks=0)).items()}
+    assert words in found[check]

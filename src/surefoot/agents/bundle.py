@@ -23,6 +23,7 @@ BUNDLE_FILE = "bundle.json"
 BUNDLE_SCHEMA = 1
 AGENT_FOLDER = "agent"
 MOST_BYTES = 500_000_000  # of a folder that is copied
+LONGEST_PATH = 1_000  # letters
 ENVIRONMENT_FACTS = ("environment", "env_kwargs", "wrappers", "env_modules", "success", "max_steps")
 
 
@@ -135,8 +136,8 @@ def read_bundle(folder: Path) -> Bundle | None:
 
 def _inside(folder: Path, name: object) -> Path:
     """Return the path of a file that a bundle names, which must be one of its own."""
-    if not isinstance(name, str):
-        raise TypeError("a path was expected")
+    if not isinstance(name, str) or len(name) > LONGEST_PATH:
+        raise TypeError("a short path was expected")
     path = folder / name
     # The folder itself may be a link, too.
     if not path.resolve().is_relative_to(folder.resolve() / AGENT_FOLDER):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.memory import FrameStack, Memory
+from surefoot.episodes import is_unit
 from surefoot.errors import InputError
 
 AS_IN_TRAINING = "make the environment as in training, with env=, env_kwargs= or wrappers="
 # One standard deviation, one per feature, or one per part of the observations, by its name.
 Sigma = float | Sequence[float] | Mapping[str, float]
-LONGEST_UNIT = 40  # letters
 
 
 def listed(parts: tuple[tuple[str, int], ...]) -> str:
@@ -243,12 +242,11 @@ def _bounds_on(bounds: tuple[float, ...], device: torch.device) -> Tensor:
 
 def _checked_unit(unit: str) -> str:
     """Return a unit; sentences have it in them, so that it must be a word of one line."""
-    if not isinstance(unit, str) or len(unit) > LONGEST_UNIT or not unit.isprintable():
-        raise InputError(f"a unit must be a short text on one line, such as m/s, got {unit!r:.60}")
-    # A number stands before it: 0.2 e3 m would be another one.
-    is_word = unit[:1].isalpha() or unit[:1] in ("°", "%")
-    if unit and (not is_word or re.match(r"[eE][-+]?\d", unit)):
-        raise InputError(f"a unit must begin with a letter, ° or %, and be no part of a number, got {unit!r:.60}")
+    if not is_unit(unit):
+        raise InputError(
+            "a unit must be a short text on one line, such as m/s, that begins with a letter, ° or % and is no part of "
+            f"a number, got {unit!r:.60}"
+        )
     return unit
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Any
 
+from surefoot.episodes import is_unit
 from surefoot.files import is_count
 from surefoot.proof.rounding import format_exact
 
@@ -137,6 +138,9 @@ def _all_features(setup: Mapping[str, Any]) -> list[Feature]:
         if not (isinstance(row, list) and len(row) == 3 and is_count(row[1])):
             return []
         name, size, unit = row
+        if not is_unit(unit):
+            # A file of others may say anything.
+            return []
         own = [1.0]
         if isinstance(sigmas, list):
             own = sigmas[begin : begin + size]
