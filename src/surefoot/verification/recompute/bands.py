@@ -161,9 +161,13 @@ def proportion_at_least(counts: NDArray[np.int64], n: int, alpha: float) -> Floa
 
 def _bound_by_rank(n: int, counts: NDArray[np.int64], level: float) -> Floats:
     """Return the band's bound where ``counts`` outcomes reached: that of the last checked rank up to it."""
-    ranks = checked_ranks(n)
-    limits = proportion_at_least(ranks, n, level)
-    return np.append(0.0, limits)[np.searchsorted(ranks, counts, side="right")]
+    return _limits_of_ranks(n, level)[np.searchsorted(checked_ranks(n), counts, side="right")]
+
+
+@lru_cache(maxsize=8)
+def _limits_of_ranks(n: int, level: float) -> Floats:
+    """Return the band's bound at each checked rank, after that of none: both sides of a certificate use the same."""
+    return np.append(0.0, proportion_at_least(checked_ranks(n), n, level))
 
 
 @lru_cache(maxsize=8)
@@ -191,8 +195,12 @@ def local_level(n: int, alpha: float) -> float:
         y = math.log(-math.log1p(-risk))
         if before is not None and x != before[0]:
             slope = min(max((y - before[1]) / (x - before[0]), 0.2), 50.0)
+        is_near = before is not None and n > MANY and abs(risk / alpha - 1) < 0.01
         before = (x, y)
         level = min(math.exp(x + (aim - y) / slope), 1 - 1e-12)
+        if is_near:
+            # Through two points so near the end is known to 1e-5, and asking once more would take seconds.
+            return level
     raise CannotRecomputeError(f"no local level was found for n = {n} and alpha = {alpha}")
 
 
