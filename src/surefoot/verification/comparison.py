@@ -374,13 +374,15 @@ def _exceeds_budgets(a: dict[str, Any], b: dict[str, Any]) -> bool:
     """Return whether a budget buys more of some feature by B's sigmas than by A's, both in units of their least."""
     one = a.get("sigma_per_feature")
     other = b.get("sigma_per_feature")
-    if one is None and other is None:
-        return False
-    # A difference of sigmas without division, which rounds.
-    by_a = np.asarray(one if one is not None else [a["sigma"]] * len(other), dtype=np.float64)
-    by_b = np.asarray(other if other is not None else [1.0] * len(one), dtype=np.float64)
-    least_b = float(b["sigma"]) if other is not None else 1.0
-    return by_a.shape != by_b.shape or bool(np.any(by_b * float(a["sigma"]) > by_a * least_b * (1 + 1e-9)))
+    n_features = max(len(one or ()), len(other or ()))
+    # Where all features have one sigma, or none, a budget buys the same of each.
+    by_a = np.asarray(one or [1.0] * n_features, dtype=np.float64)
+    by_b = np.asarray(other or [1.0] * n_features, dtype=np.float64)
+    if by_a.shape != by_b.shape:
+        return True
+    least_a, least_b = (float(np.min(sigmas[sigmas > 0], initial=np.inf)) for sigmas in (by_a, by_b))
+    # Multiplied by both, because a division rounds.
+    return bool(np.any(by_b * least_a > by_a * least_b * (1 + 1e-9)))
 
 
 def _check_derived(

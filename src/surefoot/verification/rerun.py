@@ -376,8 +376,9 @@ def _early_sums(raw: Raw, fresh: Mapping[str, NDArray[Any]], plan: Plan) -> list
     if not plan.per_step:
         return []
     n_steps = plan.task.scoring.max_steps
-    names = ("reward_values", "reward_repeats", "lengths")
-    both = (early_sums(*(arrays[name] for name in names), n_steps) for arrays in (raw.arrays, fresh))
+    both = []
+    for arrays in (raw.arrays, fresh):
+        both.append(early_sums(arrays["reward_values"], arrays["reward_repeats"], arrays["lengths"], n_steps))
     return list(zip(*both, strict=True))
 
 

@@ -116,7 +116,7 @@ def early_sums(values: Floats, repeats: NDArray[np.int64], lengths: NDArray[np.i
     for rate in EARLY_RATES:
         paid = np.concatenate([[0.0], np.cumsum(np.exp(-rate * np.arange(n_steps) / n_steps))])
         each = values * (paid[last] - paid[last - repeats])
-        found.append(np.bincount(whose, each, lengths.size))
+        found.append(np.bincount(whose, each, lengths.size).astype(np.float64))
     return found
 
 
