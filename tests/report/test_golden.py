@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from surefoot.episodes import Baseline, Episodes
+from surefoot.proof.comparison import AttackedRow, Comparer, Gate, Question
+from surefoot.proof.difference import Interval
 from surefoot.proof.query import Norm, Query
 from surefoot.proof.shared_budget import SharedBudget
 from surefoot.proof.step_budget import StepBudget
@@ -90,19 +92,93 @@ def sequential():
     return proved_limits(replace(made, method="sequential", method_selection=stopped))
 
 
+def certain():
+    asked = Query(budgets=(0, 0.2), threat=SharedBudget(7, certain=True), confidence=0.9)
+    return proved_limits(asked.answer(episodes()))
+
+
+def draws():
+    """Three draws of each seed, half of which are lucky."""
+    lucky = np.repeat(np.tile([200.0, 100.0], 150), 3)
+    made = Query(budgets=(0, 0.2)).answer(episodes(returns=lucky, draws_per_seed=3))
+    # Bets are planned better one day; the words stay.
+    return proved_limits(replace(made, lower=np.array([143.906, 81.869]), upper=np.array([156.331, 161.381])))
+
+
+def on_actions():
+    return proved_limits(Query(budgets=(0, 0.2), method="band").answer(episodes(sigma=0.0, action_sigma=0.5)))
+
+
+def on_both():
+    pairs = ((0.0, 0.0), (0.1, 0.25))
+    made = episodes(sigma=[0.2, 0.4, 0.0, 0.2], action_sigma=0.5)
+    budgets = tuple(made.noise.mixed_budget(*pair) for pair in pairs)
+    return proved_limits(Query(budgets=budgets, mixed=pairs, method="band").answer(made))
+
+
+WON = np.tile([1.0, 1.0, 1.0, 0.0], 200)
+PLACES = [["pos", 2, "m"], ["vel", 1, "m"]]
+
+
+def success():
+    made = episodes(ceiling=1.0, returns=WON, success="my:landed", binary=True)
+    return proved_limits(Query(budgets=(0, 0.2)).answer(made))
+
+
+def success_discounted():
+    made = episodes(ceiling=1.0, returns=0.9 * WON, success="my:landed", gamma=0.9)
+    return proved_limits(Query(budgets=(0, 0.2), method="band").answer(made))
+
+
+def units():
+    made = episodes(features=PLACES, step_seconds=0.5, max_steps=100)
+    return proved_limits(Query(budgets=(0, 0.2), method="band").answer(made))
+
+
+def units_per_feature():
+    made = episodes(sigma=[0.2, 0.2, 0.4], features=PLACES, max_steps=100)
+    return proved_limits(Query(budgets=(0, 0.2), method="band").answer(made))
+
+
 CASES = {
     case.__name__: (case, None)
     for case in (
         *(episode, stated_floor, selected, both_sides_of_one_band, one_episode, quantiles, norm, per_feature, gamma),
         *(shared, shared_by_one, per_step, sequential),
+        *(certain, draws, on_actions, on_both, success, success_discounted, units, units_per_feature),
     )
 } | {"above_baseline": (episode, BASELINE), "below_baseline": (episode, replace(BASELINE, mean=150.0))}
 
 
+def compared(**asked):
+    """Compare an agent with one that is worse in every third episode, in episodes of the same seeds."""
+    known = {"episode_seeds": list(range(900)), "task": "toy"}
+    a = episodes(agent="new", **known)
+    b = episodes(agent="old", returns=np.tile([200.0, 180.0, 90.0], 300), **known)
+    made = Comparer(Question(**asked), a, b).answer(a, b)
+    rows = [AttackedRow(budget, 175.456 - 123.456 * budget, 161.754) for budget in made.question.budgets]
+    # As above.
+    return replace(made, interval=Interval(17.754, 22.366), attacked=tuple(rows))
+
+
+COMPARISONS = {
+    "comparison": {},
+    "comparison_under_attack": {"budgets": (0.05, 0.1), "gate": Gate(40.0), "confidence": 0.99},
+    "comparison_not_passed": {"budgets": (0.4,), "gate": Gate(None)},
+}
+
+
 def printed(name):
+    if name in COMPARISONS:
+        return f"{compared(**COMPARISONS[name])}\n"
     case, baseline = CASES[name]
     certificate = case()
     return "\n\n---\n\n".join([describe(certificate, baseline), repr(certificate), certificate.statement]) + "\n"
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_a_comparison_is_printed_as_in_its_file(name):
+    assert printed(name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -112,10 +188,10 @@ def test_a_certificate_is_printed_as_in_its_file(name):
     assert max(map(len, text.split("\n\n---\n\n")[0].splitlines())) <= TEXT_WIDTH
 
 
-def test_every_file_has_its_certificate():
-    assert {path.stem for path in GOLDEN.iterdir()} == CASES.keys()
+def test_every_file_has_its_certificate_or_comparison():
+    assert {path.stem for path in GOLDEN.iterdir()} == CASES.keys() | COMPARISONS.keys()
 
 
 if __name__ == "__main__":
-    for case_name in CASES:
+    for case_name in (*CASES, *COMPARISONS):
         (GOLDEN / f"{case_name}.txt").write_text(printed(case_name), encoding="utf-8")

@@ -145,3 +145,20 @@ def test_other_machines_that_lie_are_noticed(tmp_path):
     replace(record, lengths=np.full(120, 200)).save(tmp_path / "episodes.npz")
     invent(tmp_path, lambda returns: np.full(returns.size, 200.0) - (np.arange(returns.size) % 7 == 0))
     assert failed(verify(tmp_path, blocks=None, workers=LyingCluster(tmp_path))).keys() == {"replay"}
+
+
+def test_which_blocks_are_rerun_here_cannot_be_foreseen_by_other_machines(tmp_path, monkeypatch):
+    """Planted: always the first ones, which a cluster would then play honestly."""
+    certified(tmp_path, get_task("cartpole-1"), 120)
+    asked = []
+
+    def noted(raw, plan, blocks, workers, progress=None):
+        asked.append(tuple(blocks))
+        return []
+
+    monkeypatch.setattr(rerun, "rerun_blocks", noted)
+    for _ in range(20):
+        verify(tmp_path, blocks=None, fresh=0, workers=LyingCluster(tmp_path))
+    # Of four blocks: one of them, and not always the same (4^-19).
+    assert {len(blocks) for blocks in asked[1::2]} == {1}
+    assert len(set(asked[1::2])) > 1

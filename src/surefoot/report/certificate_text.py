@@ -412,7 +412,7 @@ def notes(certificate: Certificate) -> list[str]:
         meaning = "estimate ± standard error"
     lines = [
         f"Mean {_name_return(certificate)} without attack: {mean} ({meaning})",
-        f"{certificate.n_episodes:,} episodes, {describe_noise(certificate)}, {_describe_method(certificate)}",
+        f"{_describe_episodes(certificate)}, {describe_noise(certificate)}, {_describe_method(certificate)}",
     ]
     if certificate.metadata.get("stochastic"):
         lines.append("The policy draws random actions of its own.")
@@ -428,6 +428,15 @@ def notes(certificate: Certificate) -> list[str]:
     if certificate.action_sigma > 0:
         lines.append(ACTUATOR_NOTE)
     return lines
+
+
+def _describe_episodes(certificate: Certificate) -> str:
+    """Return how many episodes there are; those that share a seed are not independent."""
+    n_draws = certificate.metadata.get("draws_per_seed") or 1
+    if n_draws == 1:
+        return f"{certificate.n_episodes:,} episodes"
+    n_seeds = certificate.n_episodes // n_draws
+    return f"{certificate.n_episodes:,} episodes ({n_draws} draws of the noise for each of {n_seeds:,} seeds)"
 
 
 def describe_noise(certificate: Certificate) -> str:
