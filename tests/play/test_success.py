@@ -187,6 +187,25 @@ def test_step_limit_truncates_rows(mode):
     assert record.returns[lengths < 4].sum() == 0
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_step_limit_truncates_the_rows_that_are_left(mode):
+    """Rows that fell off earlier are gone by then, and the others have other numbers than places."""
+    lengths, returns = [], []
+    for success in (None, is_cut):
+        limits = {} if success else {"floor": -9, "ceiling": 9}
+        how = {"max_steps": 40, "env_kwargs": {"autoreset": mode}}
+        task = surefoot.make_task(vector_toys.Walk, success=success, **how, **limits)
+        agent = surefoot.as_policy(lambda seen: np.full(len(seen), 1), task.spaces, batched=True)
+        record = surefoot.rollout(task, agent, sigma=0.2, n_episodes=48, n_envs=16, seed=3)
+        lengths.append(record.lengths)
+        returns.append(record.returns)
+    assert np.array_equal(*lengths)
+    is_long = lengths[0] == 40
+    # One of them may have fallen off in its last step.
+    assert returns[1][~is_long].sum() == 0
+    assert is_long.sum() - 2 <= returns[1].sum() < 40
+
+
 def test_one_row_pays_as_rows_do():
     environment = Source(maker=vector_toys.Walk, success=is_out_right, max_steps=30).open()
     environment.reset(seed=1)

@@ -376,6 +376,21 @@ def test_a_page_says_between_which_numbers_the_worst_attack_is(tmp_path):
     assert between not in write_run_report(tmp_path / "a").read_text()
 
 
+def test_of_several_attacks_the_strongest_counts_at_a_budget_that_is_certified(tmp_path):
+    """A weaker one is above what is known, and one with a larger budget says nothing of the bound."""
+    certified(tmp_path / "a")
+    attacked(tmp_path / "b", means=(190.0, 185.0))
+    attacked(tmp_path / "c", means=(188.0, 150.0))
+    sentence = "Under the worst attack with budget {} the expected return is between"
+    text = write_run_report(tmp_path / "a").read_text()
+    assert sentence.format(1) in text
+    assert "and 150.00 ± 2.25 (the strongest attack tried)" in text
+    certified(tmp_path / "a", budgets=(0, 0.2, 0.4))
+    text = write_run_report(tmp_path / "a").read_text()
+    assert sentence.format(0.4) in text
+    assert "and 188.00 ± 1.50 (the strongest attack tried)" in text
+
+
 def test_a_neighbour_that_cannot_be_shown_does_not_spoil_the_page(tmp_path):
     certified(tmp_path / "a")
     attacked(tmp_path / "b")
