@@ -134,6 +134,14 @@ def test_key_with_a_number_is_no_event(said):
         _read_info("at_goal", True, False, {"at_goal": said})
 
 
+@pytest.mark.parametrize(("terminated", "truncated"), [(True, False), (False, True)])
+def test_an_episode_that_ends_without_a_word_is_no_failure(terminated, truncated):
+    """However it ends, a step limit included: of an episode whose outcome nobody said nothing is known."""
+    assert not _read_info("at_goal", False, False, {})
+    with pytest.raises(InputError, match="its info has no 'at_goal', only nothing"):
+        _read_info("at_goal", terminated, truncated, {})
+
+
 def test_rows_that_say_nothing_are_not_asked_for_a_number():
     info = {"at_goal": np.array([1, 7, 0]), "_at_goal": np.array([True, False, True])}
     over = np.array([True, False, True])

@@ -130,3 +130,18 @@ def test_the_bound_is_about_as_far_from_the_estimate_as_normal_counts_would_have
     spread = np.sqrt(((a_alone + b_alone) / n - estimate**2) / n)
     distance = estimate - difference_lower(n, a_alone, b_alone, 0.025)
     assert 1 < distance / (stats.norm.isf(0.025) * spread) < 1.1
+
+
+def test_every_difference_is_refuted_at_what_the_interval_for_b_has_left_of_alpha(monkeypatch):
+    """Planted: the lowest of them, which may be the answer, at all of alpha."""
+    levels = []
+
+    def noted(difference, n, fewest, likely_b, alpha):
+        levels.append(alpha)
+        return refuted(difference, n, fewest, likely_b, alpha)
+
+    refuted = paired_wins._is_refuted
+    monkeypatch.setattr(paired_wins, "_is_refuted", noted)
+    difference_lower(40, 20, 5, 0.05)
+    assert len(levels) > 2
+    assert set(levels) == {0.05 - paired_wins._NUISANCE_SHARE * 0.05}
