@@ -2,6 +2,7 @@
 
 import json
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -20,6 +21,15 @@ def test_every_vector_is_included(entries):
     size = np.linalg.norm(offsets.ravel())
     assert size <= Norm(name="l1", coordinates=2, observations=3).in_l2([np.abs(offsets).sum()])[0]
     assert size <= Norm(name="linf", coordinates=2, observations=3).in_l2([np.abs(offsets).max()])[0]
+
+
+def test_no_rounding_leaves_anything_outside():
+    """Exactly: the square of the l2 budget is at least that of the other one times the number of entries."""
+    rng = np.random.default_rng(0)
+    for coordinates, observations in rng.integers(1, 10_000, (200, 2)).tolist():
+        budget = float(rng.random())
+        (in_l2,) = Norm(name="linf", coordinates=coordinates, observations=observations).in_l2([budget])
+        assert Fraction(in_l2) ** 2 >= coordinates * observations * Fraction(budget) ** 2
 
 
 NORM = Norm(name="linf", coordinates=2, observations=3)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from surefoot import Certificate, Episodes, certify, certify_shared_budget
 from surefoot.errors import InputError
@@ -36,6 +37,17 @@ def test_an_average_budget_costs_more_than_a_certain_one():
             certify_shared_budget(coins(), [budget], 1, method="binary").lower[0]
             <= (certify(coins(), [budget], method="binary").lower[0])
         )
+
+
+@pytest.mark.parametrize("n_shared", [1, 2, 5])
+def test_a_certain_budget_is_spent_on_the_sum_of_the_episodes(n_shared):
+    """T7 for coins: the number of wins of M episodes is binomial, and the whole budget may go against each number."""
+    made = certify_shared_budget(coins(), [0.0, 0.4, 1.0], n_shared, certain=True, method="binary")
+    share = made.lower[0]
+    at_least = stats.binom.sf(np.arange(n_shared), n_shared, share)
+    for budget, lower in zip(made.budgets, made.lower, strict=True):
+        wins = stats.norm.cdf(stats.norm.ppf(at_least) - budget / 0.5).sum()
+        assert lower == pytest.approx(wins / n_shared, abs=1e-6)
 
 
 @pytest.mark.parametrize("method", ["betting", "binary"])

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from stand_ins import Reached
+from surefoot.agents.resolve import as_policy
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
+from surefoot.play.tasks import get_task
 from surefoot.verification import play_again, rerun
-from surefoot.verification.play_again import CannotRerunError, RerunOptions, rerun_blocks
+from surefoot.verification.play_again import CannotRerunError, ForgedError, RerunOptions, rerun_blocks
 from surefoot.verification.recompute.run_files import Raw
 from toys import balancer, short_pole
 
@@ -43,6 +45,19 @@ def test_an_environment_that_is_given_must_be_that_of_the_run():
     assert rerun._check_given(raw, same) is same
     with pytest.raises(InputError, match="the episodes are of the environment 'CartPole-v1', got --env Acrobot-v1"):
         rerun._check_given(raw, RerunOptions(environment="Acrobot-v1"))
+
+
+@pytest.mark.parametrize("place", [0, 8, 31, 63])
+def test_an_agent_must_have_the_whole_hash(place):
+    """Planted: of a few digits an author finds another agent that has them, too."""
+    task = get_task("cartpole-1")
+    sha256 = as_policy("cartpole-1-s0.2", task.spaces).sha256
+    setup = {"agent": "cartpole-1-s0.2", "agent_sha256": sha256, "n_stack": 1}
+    assert play_again._load_policy(setup, task, RerunOptions()).sha256 == sha256
+    digit = "0" if sha256[place] != "0" else "1"
+    setup["agent_sha256"] = sha256[:place] + digit + sha256[place + 1 :]
+    with pytest.raises(ForgedError, match=r"the weights of cartpole-1-s0\.2 have hash"):
+        play_again._load_policy(setup, task, RerunOptions())
 
 
 @pytest.fixture(scope="module")
