@@ -154,7 +154,7 @@ def test_units_that_fit_nothing(given, message):
         slide(**given)
 
 
-@pytest.mark.parametrize("unit", ["m", "<script>m</script>"])
+@pytest.mark.parametrize("unit", ["m", "m<script>m</script>"])
 def test_page_draws_them(tmp_path, unit):
     """A file of others may say anything in a unit."""
     made = {"max_steps": 200, "features": [["pos", 4, unit]], "step_seconds": 0.02}
@@ -167,3 +167,11 @@ def test_page_draws_them(tmp_path, unit):
     assert page.count(">0.0141<") == 2
     assert (f"pos ({unit})" in page) == (unit == "m")
     assert "<script>m" not in page
+
+
+@pytest.mark.parametrize("unit", ["e3 m", "000 m", "<b>m</b>", "m" * 41, "m\nm", 3])
+def test_a_unit_of_others_that_would_change_a_number_is_not_shown(unit):
+    """With a budget of 0.2 it would read 0.2 e3 m."""
+    assert unit_of_budgets({"features": [["pos", 4, "m"]]}) == "m"
+    assert unit_of_budgets({"features": [["pos", 4, unit]]}) == ""
+    assert named_features({"features": [["pos", 4, unit]]}) == ()
