@@ -376,6 +376,14 @@ def test_a_page_says_between_which_numbers_the_worst_attack_is(tmp_path):
     assert between not in write_run_report(tmp_path / "a").read_text()
 
 
+def test_what_is_on_disk_is_shown_and_not_another_certificate_in_memory(tmp_path):
+    """Planted: that of other episodes, which a run directory held before."""
+    certified(tmp_path / "a")
+    certified(tmp_path / "b", returns=np.full(400, 200.0))
+    shown = write_run_report(tmp_path / "a", surefoot.Certificate.load(tmp_path / "b")).read_text()
+    assert shown == write_run_report(tmp_path / "a").read_text()
+
+
 def test_of_several_attacks_the_strongest_counts_at_a_budget_that_is_certified(tmp_path):
     """A weaker one is above what is known, and one with a larger budget says nothing of the bound."""
     certified(tmp_path / "a")
