@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.memory import FrameStack, Memory
-from surefoot.episodes import is_unit
+from surefoot.episodes import LONGEST_UNIT, is_unit
 from surefoot.errors import InputError
 
 AS_IN_TRAINING = "make the environment as in training, with env=, env_kwargs= or wrappers="
@@ -244,8 +244,8 @@ def _checked_unit(unit: str) -> str:
     """Return a unit; sentences have it in them, so that it must be a word of one line."""
     if not is_unit(unit):
         raise InputError(
-            "a unit must be a short text on one line, such as m/s, that begins with a letter, ° or % and is no part of "
-            f"a number, got {unit!r:.60}"
+            f"a unit must be a short text on one line, such as m/s, of at most {LONGEST_UNIT} letters; it begins with a "
+            f"letter, ° or % and is no part of a number, got {unit!r:.60}"
         )
     return unit
 
