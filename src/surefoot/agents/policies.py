@@ -244,8 +244,8 @@ def _checked_unit(unit: str) -> str:
     """Return a unit; sentences have it in them, so that it must be a word of one line."""
     if not is_unit(unit):
         raise InputError(
-            f"a unit must be a short text on one line, such as m/s, of at most {LONGEST_UNIT} letters; it begins with a "
-            f"letter, ° or % and is no part of a number, got {unit!r:.60}"
+            f"a unit must be a short text on one line, such as m/s, at most {LONGEST_UNIT} letters, that begins with "
+            f"a letter, ° or % and is no part of a number, got {unit!r:.60}"
         )
     return unit
 
