@@ -180,17 +180,15 @@ def searched(browser, words):
 
 
 @NEEDS_MKDOCS
-@pytest.mark.parametrize(
-    ("words", "page"), [("VecNormalize", "guides/your-agent.html"), ("frame stack begins", "deviations.html")]
-)
-def test_the_search_works_from_a_disk(site, browser, words, page):
+def test_the_search_works_from_a_disk(site, browser):
+    words, page = "frame stack begins", "deviations.html"
     opened(browser, site / "theory.html", width=1280)
     links = searched(browser, words)
     found = [link.get_attribute("href") for link in links]
     assert any(page in link for link in found), found
     assert browser.get_log("browser") == []
     browser.get(next(link for link in found if page in link))
-    assert words.split()[0].lower() in browser.find_element(By.TAG_NAME, "article").text.lower()
+    assert words.split(maxsplit=1)[0].lower() in browser.find_element(By.TAG_NAME, "article").text.lower()
 
 
 @NEEDS_MKDOCS

@@ -39,7 +39,11 @@ def seeded(seeds: np.random.SeedSequence, torch_seed: int) -> Iterator[None]:
     with restored():
         random.seed(words.tobytes())
         np.random.seed(words)  # noqa: NPY002
-        torch.manual_seed(torch_seed)
+        # Without CUDA it would be noted for later, each time with a trace of all calls: most of what a seed costs.
+        if torch.backends.cuda.is_built():
+            torch.manual_seed(torch_seed)
+        else:
+            torch.default_generator.manual_seed(torch_seed)
         yield
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
@@ -167,8 +168,10 @@ def _wait_for_end(children: Iterable[BaseProcess]) -> None:
     """Wait until all have ended, for a few seconds at most."""
     # The executor waits for them too, in a thread of its own: whoever comes second learns an exit code a moment later.
     end = time.monotonic() + LOOK
+    for child in children:
+        wait([child.sentinel], timeout=max(0.0, end - time.monotonic()))
     while any(child.exitcode is None for child in children) and time.monotonic() < end:
-        time.sleep(0.01)
+        time.sleep(0.001)
 
 
 def _end_of(children: Iterable[BaseProcess]) -> str:

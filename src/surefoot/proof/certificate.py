@@ -125,6 +125,14 @@ class Certificate(ABC):
             return Bounds(budget, float(lower[0]), None)
         return Bounds(budget, float(lower[0]), float(upper[0]))
 
+    def at_each(self, budgets: Sequence[float]) -> tuple[list[float | None], list[float | None] | None] | None:
+        """Return lower and upper bounds at many budgets as ``at`` gives them; None of one read from a file."""
+        bounds = self._rounded_bounds(budgets)
+        if bounds is None:
+            return None
+        lower, upper = bounds
+        return lower.tolist(), None if upper is None else upper.tolist()
+
     @property
     def recomputable(self) -> bool:
         """Whether the bounds at any budget are known, not only those that a file lists."""

@@ -164,17 +164,19 @@ def _certify_like(stated: Certificate, episodes: Episodes, method: str, spacing:
 
 def _evaluate(made: Certificate, grid: Sequence[float]) -> BoundCurve:
     """Return the bounds at every budget of the grid, None beyond the last one that is known."""
+    everywhere = made.at_each(grid)
+    if everywhere is not None:
+        return BoundCurve(*everywhere, True)
     lower: Values = [None] * len(grid)
     upper: Values = [None] * len(grid)
-    fine = made.recomputable
     for place, budget in enumerate(grid):
-        if fine or budget <= made.budgets.max():
+        if budget <= made.budgets.max():
             bounds = made.at(budget)
             lower[place] = bounds.lower
             upper[place] = bounds.upper
     if made.upper is None:
-        return BoundCurve(lower, None, fine)
-    return BoundCurve(lower, upper, fine)
+        return BoundCurve(lower, None, False)
+    return BoundCurve(lower, upper, False)
 
 
 def _keep_stated(curve: BoundCurve, stated: Certificate, grid: Sequence[float]) -> BoundCurve:
