@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -69,13 +69,7 @@ class Baseline:
 
     def to_json(self) -> dict[str, Any]:
         """Return the baseline as ``run.json`` has it."""
-        return {
-            "mean": self.mean,
-            "sem": self.sem,
-            "n_episodes": self.n_episodes,
-            "what": self.what,
-            "command": self.command,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,11 +13,17 @@ from surefoot.verification.allowed import verify_command
 RUN = ("certify", "--env", "CartPole-v1", "--max-steps", 20, "--sigma", 0.1, "--episodes", 40, "--workers", 1)
 
 
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory, models):
+    folder = tmp_path_factory.mktemp("bundled") / "run"
+    surefoot_command(*RUN, "--agent", models / "PPO-CartPole-v1.zip", "--out", folder, "--bundle", "--quiet")
+    return folder
+
+
 @pytest.fixture
-def bundle(elsewhere, models):
+def bundle(elsewhere, bundled):
     """A bundle, in a folder to which its agent has never been copied."""
-    surefoot_command(*RUN, "--agent", models / "PPO-CartPole-v1.zip", "--out", "run", "--bundle", "--quiet")
-    return Path("run")
+    return Path(shutil.copytree(bundled, "run"))
 
 
 def test_it_is_verified_elsewhere_by_the_command_that_was_printed(bundle, models, capsys):

@@ -112,9 +112,9 @@ def misses(law, runs, n, claimed=1.0, alpha=ALPHA):
 
 @pytest.mark.parametrize("name", sorted({*REWARDS} - {"perfect"}))  # whose limits are those of the rules
 def test_limits_miss_no_more_often_than_promised(name):
-    low, high = misses(REWARDS[name], 60, 30)
-    assert not too_many(low, 60, ALPHA)
-    assert not too_many(high, 60, ALPHA)
+    low, high = misses(REWARDS[name], 30, 30)
+    assert not too_many(low, 30, ALPHA)
+    assert not too_many(high, 30, ALPHA)
 
 
 def test_planted_half_the_budget():
