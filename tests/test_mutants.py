@@ -59,7 +59,7 @@ def repository(tmp_path):
 PLANTED = {
     ("2 * x", "2 + x + 1"): (KILLED, "test_toy.py::test_twice"),
     ("2 * x", "2 + x"): (SURVIVED, ""),  # twice two is two plus two
-    ("2 * x", "time.sleep(600)"): (TIMEOUT, "no end within 2 s"),
+    ("2 * x", "time.sleep(600)"): (TIMEOUT, "no end within 1 s"),
     ("def thrice", "def nice"): (BROKEN, "1 error"),  # the tests cannot be loaded, so none has looked
 }
 # In a process of its own: this one has loaded the package.
@@ -68,7 +68,7 @@ import json, sys
 from pathlib import Path
 from mutants import Mutant, tried
 for row in json.loads(sys.argv[2]):
-    outcome = tried(Mutant(**row), Path(sys.argv[1]), 2.0 if "sleep" in row["new"] else 120.0)
+    outcome = tried(Mutant(**row), Path(sys.argv[1]), 1.0 if "sleep" in row["new"] else 120.0)
     print(json.dumps([outcome.result, outcome.by]))
 """
 
