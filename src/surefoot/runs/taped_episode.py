@@ -34,7 +34,7 @@ ROOM = 2**16  # bytes of what else is in the file: the header, types and shapes
 SMALL = 64
 # Fewer than in an attack that is to be measured.
 TRIES = 3
-NOISE_SAMPLES = 4
+FEW_SAMPLES = 4
 
 
 class RecordingFull(Exception):  # noqa: N818
@@ -42,7 +42,7 @@ class RecordingFull(Exception):  # noqa: N818
 
 
 @dataclass(eq=False)
-class Tape:
+class Recording:
     """What passed through a channel in one episode: observations, the action before each, the budget used so far."""
 
     episode: int
@@ -114,7 +114,7 @@ def _quick_attack(plan: Plan, budget: float) -> Attacker:
         and not policy.open_loop
         and math.prod(policy.spaces.shape) <= SMALL
     ):
-        return PaperAttack(0.0, step=budget / TRIES, multiplier=1.0, smoothing=smoothing_of(plan.noise, NOISE_SAMPLES))
+        return PaperAttack(0.0, step=budget / TRIES, multiplier=1.0, smoothing=smoothing_of(plan.noise, FEW_SAMPLES))
     return Composed(UniformTiming(budget, plan.task.scoring.max_steps), ConstantDirection())
 
 
@@ -132,7 +132,7 @@ def _record_tape(plan: Plan, name: str, episode: int | None) -> dict[str, NDArra
         # On a stream of its own: what is shown here is part of no certificate.
         plan = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,), draws_per_seed=1)
         episode = 0
-    tape = Tape(episode, MOST_PICTURES if is_picture else MOST_REPLAY_STEPS)
+    tape = Recording(episode, MOST_PICTURES if is_picture else MOST_REPLAY_STEPS)
     # With its whole block: alone it would be rounded otherwise, and its noise would be another one's.
     with suppress(RecordingFull):
         play_block(plan, episode // plan.block_size, watch=tape.record_step)
