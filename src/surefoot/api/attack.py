@@ -214,23 +214,19 @@ def attack_grid(
     agent: object,
     *,
     budgets: Sequence[float],
-    sigma: Sigma,
-    action_sigma: float = 0.0,
     channel: str | None = None,
     per_step: bool = False,
     norm: str = "l2",
     method: str | Attacker | None,
     lambdas: Sequence[float] | Literal["paper"] | None,
     noise_samples: int,
-    n_episodes: int,
-    seed: int,
-    device: str,
-    workers: AnyWorkers,
     attacker: str | Path | LearnedAttacker | None = None,
+    **run: Any,
 ) -> AttackGrid:
     """Return the attacks that the arguments of ``attack`` describe, with a method and lambdas chosen where none are.
 
-    An attacker that is to be learned is still missing: ``learn_attacker`` puts it in.
+    ``run`` is what ``plan_run`` takes. An attacker that is to be learned is still missing: ``prepare_attacker`` puts
+    it in.
     """
     task = as_task(task)
     if attacker is not None:
@@ -240,16 +236,7 @@ def attack_grid(
     if isinstance(attacker, str | Path):
         attacker = load_attacker(attacker)
     name, own = named_attack(method)
-    base = plan_run(
-        task,
-        agent,
-        sigma=sigma,
-        action_sigma=action_sigma,
-        n_episodes=n_episodes,
-        seed=seed,
-        device=device,
-        workers=workers,
-    )
+    base = plan_run(task, agent, **run)
     base = replace(base, channels=attacked_channels(base.noise, channel), scope=Scope(per_step, norm))
     if name is None:
         name = default_method(task, base.policy)

@@ -206,7 +206,7 @@ def test_the_unit_of_the_return_changes_nothing(place, law):
     Two of the four units for each law, in turn: one with a single budget, one with several.
     """
     one_unit, another = list(UNITS)[place % 2 :: 2]
-    for unit, budgets, n in ((one_unit, [2.0], 400), (another, [0.0, 1.0, 3.0], 600)):
+    for unit, budgets, n in ((one_unit, [2.0], 200), (another, [0.0, 1.0, 3.0], 300)):
         to = UNITS[unit]
         here, there = in_unit(unit, law, n, 11, budgets)
         for key in ("method", "pilot"):
