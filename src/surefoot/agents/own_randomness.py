@@ -40,7 +40,7 @@ def seeded(seeds: np.random.SeedSequence, torch_seed: int) -> Iterator[None]:
         random.seed(words.tobytes())
         np.random.seed(words)  # noqa: NPY002
         # Without CUDA it would be noted for later, each time with a trace of all calls: most of what a seed costs.
-        if torch.backends.cuda.is_built():
+        if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
             torch.manual_seed(torch_seed)
         else:
             torch.default_generator.manual_seed(torch_seed)
