@@ -1,6 +1,7 @@
 """What ``surefoot train`` makes in minutes, against public agents at the same sigma.
 
     python -m bench.public_agents --public DIR             # train and certify; DIR holds agents of RL Baselines3 Zoo
+    python -m bench.public_agents --public DIR --steps 1500000 400000    # however long that takes
     python -m bench.public_agents --public DIR --time 9m --jobs 16 --only-train --out runs/mine
     python -m bench.public_agents --public DIR --jobs 16 --only-certify --out runs/mine
     python -m bench.public_agents --write                  # put the table into docs/training.md
@@ -129,14 +130,13 @@ CASES = (
 )
 
 
-def train_all(cases: Sequence[Case], public: Path, minutes: float, out: Path) -> None:
-    """Train every agent at the same time, each in a folder of its own below ``out``."""
+def train_all(cases: Sequence[Case], public: Path, limits: dict[str, list[str]], out: Path) -> None:
+    """Train every agent at the same time, each in a folder of its own below ``out``; ``limits``: when each ends."""
     running = {}
     for case in cases:
         for start, more in case.starts(public).items():
             folder = case.folder(out, start)
-            words = ["train", *case.options, *more, "--time", f"{minutes:g}m", "--device", "cpu"]
-            words += ["--quiet", "--out", str(folder)]
+            words = ["train", *case.options, *more, *limits[start], "--device", "cpu", "--quiet", "--out", str(folder)]
             folder.parent.mkdir(parents=True, exist_ok=True)
             log = folder.with_suffix(".log").open("w")
             one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -255,6 +255,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--public", type=Path, help="folder with agents, as rl-trained-agents has them")
     parser.add_argument("--time", type=parse_minutes, default=5.0, help="of every training (default: 5m)")
+    parser.add_argument(
+        "--steps", type=int, nargs=2, metavar=("SCRATCH", "STARTED"), help="steps of the trainings, instead of a time"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes that certify (default: 2)")
     parser.add_argument("--episodes", type=int, default=2_000, help="of every certificate (default: 2000)")
     parser.add_argument("--only", nargs="*", help="environments (default: all)")
@@ -275,7 +278,11 @@ def main() -> None:
     began = time.monotonic()
     cases = [case for case in CASES if arguments.only is None or case.env in arguments.only]
     if not arguments.only_certify:
-        train_all(cases, arguments.public, arguments.time, arguments.out)
+        limits = {start: ["--time", f"{arguments.time:g}m"] for start in (SCRATCH, STARTED)}
+        if arguments.steps is not None:
+            for start, steps in zip((SCRATCH, STARTED), arguments.steps, strict=True):
+                limits[start] = ["--set", f"total_steps={steps}"]
+        train_all(cases, arguments.public, limits, arguments.out)
         print("trained after", round(time.monotonic() - began), "s", flush=True)
     if arguments.only_train:
         return
