@@ -9,6 +9,7 @@ from surefoot.api.setup import noise_of, plan_run
 from surefoot.errors import InputError
 from surefoot.proof.query import Query
 from surefoot.proof.shared_budget import SharedBudget
+from surefoot.proof.stopping import StoppingRule
 from surefoot.runs.shares import Share
 
 
@@ -42,3 +43,12 @@ def test_a_baseline_that_nobody_asked_for_takes_at_most_half_of_the_episodes(n_e
     task = surefoot.make_task("CartPole-v1", max_steps=20)
     plan = plan_run(task, "cartpole-1-s0.4", sigma=0.4, n_episodes=n_episodes)
     assert can_afford_baseline(plan) == affordable
+
+
+def test_the_budget_of_a_stopping_rule_is_among_those_that_are_certified(tmp_path):
+    """Otherwise nothing would say what the run has proved where it was to prove something."""
+    rule = StoppingRule(budget=0.13, require=10.0)
+    how = {"sigma": 0.2, "n_episodes": 1_000, "out": tmp_path / "run"}
+    run = surefoot.certify_run("cartpole-1", "cartpole-1-s0.2", stop=rule, **how)
+    assert 0.13 in run.certificate.budgets
+    assert run.certificate.method_selection["stopped"] == "proved"
