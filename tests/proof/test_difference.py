@@ -184,3 +184,16 @@ def test_what_cannot_be_compared_is_refused():
             pair_up(record([0.1, 0.2, 0.3], episode_seeds=[1, 2, 3]), record([0.1] * 3, episode_seeds=seeds))
     with pytest.raises(InputError, match="won or lost"):
         pair_up(record([0.5], binary=True), record([1.0], binary=True))
+
+
+@pytest.mark.parametrize("size", [6, 7, 11])
+def test_means_of_equal_returns_stay_within_floor_and_ceiling(size):
+    """In floats the mean of six returns of 0.7 is above 0.7, and the difference to the floor beyond the range."""
+    assert np.full(size, 0.7).mean() > 0.7
+    facts = {"floor": 0.0, "ceiling": 0.7, "sigma": 0.0, "block_size": 8}
+    lost = Episodes.from_returns(np.zeros(30), seed=1, **facts)
+    won = Episodes.from_returns(np.full(30 * size, 0.7), seed=2, **facts)
+    pairs = pair_up(lost, won)
+    assert pairs.pairing == "independent"
+    assert np.all(pairs.differences == -0.7)
+    assert difference_interval(pairs, 0.05).high < 0

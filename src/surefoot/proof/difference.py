@@ -178,7 +178,9 @@ def _aligned(a: Episodes, b: Episodes, pairing: Pairing) -> tuple[Floats, Floats
 def _group_means(returns: Floats, n: int) -> Floats:
     """Return n means of as many returns each as there are (theorem 2)."""
     size = returns.size // n
-    means: Floats = returns[: n * size].reshape(n, size).mean(axis=1)
+    groups = returns[: n * size].reshape(n, size)
+    # rounded, a mean of equal numbers may be another one, beyond floor or ceiling
+    means: Floats = np.clip(groups.mean(axis=1), groups.min(axis=1), groups.max(axis=1))
     return means
 
 

@@ -309,7 +309,8 @@ def _prove_bounds(
     choice = choose_method(returns, scaled, alpha, floor, ceiling, declared=declared)
     if choice.method == "betting":
         # All returns: bets are made one after the other, on nothing that they have seen.
-        return both_sides(returns, scaled, alpha, floor, ceiling), choice.to_json()
+        means = both_sides(returns, scaled, alpha, floor, ceiling, n_inspected=choice.pilot)
+        return means, choice.to_json()
     # A band must not contain the pilot episodes that selected it.
     rest = returns[choice.pilot :]
     if choice.method == "band":

@@ -62,7 +62,9 @@ def check_episode_bounds(raw: Raw) -> list[str]:
         wrong += unplanned
     elif method in ("betting", "sequential"):
         stop = read_stop(choice, claim.budgets) if method == "sequential" else None
-        lower, upper, unplanned = recompute_bets(raw.returns, claim, bets, stop)
+        # returns that have selected the method are not bet on
+        n_inspected = choice["pilot"] if claim.method == "auto" else 0
+        lower, upper, unplanned = recompute_bets(raw.returns, claim, bets, stop, n_inspected=n_inspected)
         if other and unplanned:
             raise CannotRecomputeError(f"the bets differ from those planned here: {other}")
         wrong += unplanned

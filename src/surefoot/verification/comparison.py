@@ -247,7 +247,8 @@ def _align(a: Raw, b: Raw, pairing: str) -> tuple[Floats, Floats, list[int]]:
     if pairing == "unknown":
         return a.returns, b.returns, []
     if pairing == "independent":
-        groups = [raw.returns[: n * (raw.returns.size // n)].reshape(n, -1).mean(axis=1) for raw in (a, b)]
+        tables = [raw.returns[: n * (raw.returns.size // n)].reshape(n, -1) for raw in (a, b)]
+        groups = [np.minimum(np.maximum(table.mean(axis=1), table.min(axis=1)), table.max(axis=1)) for table in tables]
         return groups[0], groups[1], []
     if "episode_seeds" not in a.setup:
         return a.returns[:n], b.returns[:n], list(range(n))

@@ -92,7 +92,7 @@ def check_choice(returns: Floats, claim: Claim, choice: Any, *, declared: bool =
 
 
 def recompute_bets(
-    returns: Floats, claim: Claim, bets: Any, stop: Stop | None = None
+    returns: Floats, claim: Claim, bets: Any, stop: Stop | None = None, *, n_inspected: int = 0
 ) -> tuple[Side, Side | None, list[str]]:
     """Plan all bets again and compute what they prove.
 
@@ -101,6 +101,7 @@ def recompute_bets(
         claim: What the certificate says its bounds were computed from.
         bets: What the certificate says was bet.
         stop: What a sequential run was for.
+        n_inspected: How many returns have selected the method.
 
     Returns:
         Lower and, with a ceiling, upper bounds, and where the record differs from the plan.
@@ -109,11 +110,12 @@ def recompute_bets(
     required = None if stop is None else stop.require
     budgets = claim.budgets if stop is None else (stop.budget,)
     scaled_budgets = [budget / claim.sigma for budget in budgets]
-    lower, wrong = _one_side(returns, (claim.floor, claim.ceiling), claim, scaled_budgets, bets["lower"], required)
+    ends = (claim.floor, claim.ceiling)
+    lower, wrong = _one_side(returns, ends, claim, scaled_budgets, bets["lower"], required, n_inspected)
     if claim.ceiling is None:
         return lower, None, wrong
-    ends = (-claim.ceiling, -claim.floor)
-    mirror, also = _one_side(-returns, ends, claim, scaled_budgets, bets["upper"], None)
+    mirrored = (-claim.ceiling, -claim.floor)
+    mirror, also = _one_side(-returns, mirrored, claim, scaled_budgets, bets["upper"], None, n_inspected)
     return lower, Side(-mirror.best, -mirror.least), wrong + [f"upper: {text}" for text in also]
 
 
@@ -157,6 +159,7 @@ def _one_side(
     scaled_budgets: Sequence[float],
     rows: list[Any],
     required: float | None,
+    n_inspected: int,
 ) -> tuple[Side, list[str]]:
     """Ask all planners of one side for their bets again, and settle these."""
     check_rows(rows)
@@ -165,7 +168,7 @@ def _one_side(
         to_prove = None if required is None else (scaled_budgets[0], required)
         strategy = AnytimeStrategy(scaled_budgets, claim.alpha, *ends, to_prove)
     else:
-        strategy = FixedNumberStrategy(scaled_budgets, claim.alpha, *ends, returns.size)
+        strategy = FixedNumberStrategy(scaled_budgets, claim.alpha, *ends, returns.size, n_inspected)
     rerun = _Rerun(strategy, OrderedOutcomes(returns), rows, claim.alpha)
     Settlement(rerun, claim.alpha, *ends).after(returns)
     return settled(returns, claim, ends, rerun.bettors, rows)

@@ -44,6 +44,17 @@ def test_cells_that_become_one_are_the_lower_one(n):
         assert total.size * 2 ** (halved + 1) > n * place
 
 
+@pytest.mark.parametrize("n", [10, 10**6, 10**9, 10**12])
+@pytest.mark.parametrize("masses", [[0.7, 0.3], [1 / 3, 1 / 3, 1 / 3]], ids=["two", "three"])
+def test_what_a_convolution_loses_is_less_than_what_is_added(masses, n):
+    """A billion sums of numbers that nearly add up to 1 lose a ten-millionth of all probability."""
+    total, _ = sums._convolved(np.array(masses), n)
+    lost = abs(1 - float(total.sum()))
+    assert 0 < lost < sums.rounding_of(n) / 10
+    if n >= 10**9:
+        assert lost > 1e-9
+
+
 def exact(values, weights, n, c):
     """Return the worst-case mean per episode of the sum of n, over all outcomes."""
     law = {0.0: 1.0}

@@ -11,7 +11,8 @@ with all that is missing at the floor. Sums of stochastically smaller variables 
 variables that are rounded down, and L_c grows with P(T >= x). Hence values may be rounded down to a lattice.
 
 (c) Probabilities are added and multiplied, never subtracted: each keeps its relative precision, and P(T < x) is rounded
-up by more than all rounding errors together before it is shifted (g_c is steep near 1, where P(T < x) is tiny).
+up by more than all rounding errors together before it is shifted (g_c is steep near 1, where P(T < x) is tiny). The
+relative error of a product is the sum of those of its factors, so it grows like M.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ Floats = NDArray[np.float64]
 
 _CELLS = 4096  # of a lattice, at most: with more, two neighbors become the lower one
 _BELOW = 1e-9  # by which the cells of a lattice that is not one of whole numbers are smaller than they need be
-_ROUNDING = 1e-9  # relative: a thousand times what sums of so many products lose
+_ROUNDING = 1e-9  # relative, at least
+_ROUNDING_EACH = 1e-12  # relative, for each episode: more than a sum of as many products as there are cells loses
 _LEAST = 1e-290  # no probability is taken for smaller: what is smaller is rounded to 0
 
 
@@ -44,7 +46,7 @@ def sum_mean_lower(band: Band, floor: float, n_episodes: int, scaled_budget: Arr
     on_lattice = np.asarray(np.bincount(cells, masses), dtype=np.float64)
     total, halved = _convolved(on_lattice, n_episodes)
     # (c) P(T < x) at each x of the lattice above the floor
-    below = np.clip(np.cumsum(total)[:-1] * (1 + _ROUNDING), _LEAST, 1.0)
+    below = np.clip(np.cumsum(total)[:-1] * (1 + rounding_of(n_episodes)), _LEAST, 1.0)
     sums = np.array([float((1 - shift_up(below, c)).sum()) for c in scaled.ravel().tolist()])
     per_episode: Floats = floor + width * 2.0**halved / n_episodes * sums.reshape(scaled.shape)
     return per_episode
@@ -55,6 +57,11 @@ def sum_mean_upper(band: Band, ceiling: float, n_episodes: int, scaled_budget: A
     reversed_bounds = (band.cdf_lower[::-1].copy(), band.survival_lower[::-1].copy())
     mirrored = Band(-band.points[::-1], *reversed_bounds, band.alpha, band.joint)
     return -sum_mean_lower(mirrored, -ceiling, n_episodes, scaled_budget)
+
+
+def rounding_of(n_episodes: int) -> float:
+    """Return a relative error that no probability of the sum of so many exceeds (c)."""
+    return max(_ROUNDING, n_episodes * _ROUNDING_EACH)
 
 
 def _on_lattice(heights: Floats) -> tuple[NDArray[np.int64], float]:

@@ -17,7 +17,9 @@ from surefoot.proof.planning.proposals import LARGEST_SCALED_BUDGET, Past, group
 
 Floats = NDArray[np.float64]
 
-_BEYOND = 0.1  # of alpha, for scaled budgets beyond the last that is worth a bet
+_BEYOND = 20.0  # scaled budgets beyond the last that is worth a bet get this, over the outcomes of the past, of alpha
+_LEAST_BEYOND = 0.1  # and never less
+_MOST_BEYOND = 0.5  # nor more
 _NOTHING_LEFT = 1e-3  # of the largest plug-in: a scaled budget with less gets no bet
 _SPARED = 0.65  # of the loss that a scaled budget may have, where it is spared a bet of its own
 _SLIGHT = 0.005  # of the range, that one scaled budget may lose where all others gain
@@ -85,6 +87,8 @@ class ShareSearch:
         self.weight = np.clip((2 / 3 * left.max() / left) ** 1.5, 1.0, 1.3)
         # a bound that comes very close by itself is the one that is missed most
         self.weight[self.alone < 0.04 * left] *= 0.7
+        # the fewer outcomes were inspected, the less a forecast of nothing to be proved can be trusted
+        self.beyond = min(_MOST_BEYOND, max(_LEAST_BEYOND, _BEYOND / past.size))
 
     def _expected_limits(self, past: Past, rounds: float, share: float) -> list[float]:
         expected_limit_at = partial(
@@ -132,10 +136,10 @@ class ShareSearch:
         shares = self._divide(self.alpha)
         if not self._are_beyond(shares).any():
             return shares
-        # a pilot cannot predict bounds beyond the last bet: they get a tenth, whatever it says
-        shares = self._divide(self.alpha * (1 - _BEYOND))
+        # a pilot cannot predict bounds beyond the last bet: they get their part, whatever it says
+        shares = self._divide(self.alpha * (1 - self.beyond))
         beyond = self._are_beyond(shares)
-        return np.where(beyond, self.alpha * _BEYOND * (1 - 1e-12) / max(1, beyond.sum()), shares)
+        return np.where(beyond, self.alpha * self.beyond * (1 - 1e-12) / max(1, beyond.sum()), shares)
 
     def _are_beyond(self, shares: Floats) -> NDArray[np.bool_]:
         """Return which lie beyond the last bet, though not so far that nothing is left even of the plug-in."""

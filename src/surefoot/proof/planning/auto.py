@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.planning.alpha_shares import threshold_shares
 from surefoot.proof.planning.bettors import pilot_size
+from surefoot.proof.planning.mean_bets import needs_pilot
 
 Floats = NDArray[np.float64]
 
@@ -122,7 +123,7 @@ def select_method(
     # after a start that was always the ceiling, or for upper bounds the floor, bets begin early (``ceiling_bets``):
     # what they bet on must not select them
     at_one_end = bool(np.all(short == ceiling) or np.all(short == floor))
-    if values is None and not at_one_end:
+    if values is None and not at_one_end and needs_pilot(scaled_budgets, n, floor, ceiling):
         return MethodChoice("betting", pilot_size(n), *none)
     if values is None or values.values.size - 1 >= _EACH * np.unique(scaled_budgets).size:  # the floor is no threshold
         return MethodChoice("betting", short.size, *none)

@@ -18,8 +18,8 @@ from surefoot.proof.planning.stakes import Aim, choose_proposal
 # certificates. Raise it with every change of a rule or a constant in this folder.
 PLANNER_VERSION = 9
 HORIZON = 1000  # the shortest of those who bet for any stopping time
-_FAMILY = 10  # and how many they are
-_FALL = 1.5  # the power of their number by which their shares of alpha fall
+_FAMILY = 18  # and how many they are, each with twice the horizon of the one before
+_FALL = 1.3  # the power of their number by which their shares of alpha fall
 _FIRST = 100  # outcomes that are only inspected before a claim is bet on
 _LONGEST = 10**12  # more outcomes are never run
 
@@ -65,13 +65,14 @@ class SteadyPlanner:
 def anytime_bettors(scaled_budget: float, alpha: float) -> list[AlphaShare]:
     """Return who bets at a scaled budget for any stopping time.
 
-    Each bets for its own horizon (1,000, 4,000, ... returns); what they own is added up. Nobody knows the horizon, but
-    runs of a billion are rarer than runs of a thousand: shares fall with it, slowly.
+    Each bets for its own horizon (1,000, 2,000, ... returns); what they own is added up, so that those with horizons
+    next to each other prove together what none of them would alone. Nobody knows the horizon, but runs of a hundred
+    million are rarer than runs of a thousand: shares fall with it, slowly.
     """
     weights = [(k + 1) ** -_FALL for k in range(_FAMILY)]
     shares = []
     for k, weight in enumerate(weights):
-        horizon = HORIZON * 4**k
+        horizon = HORIZON * 2**k
         planner = SteadyPlanner(doubling_edges(horizon), float(horizon))
         shares.append(AlphaShare(scaled_budget, alpha * weight / sum(weights), planner))
     return shares
@@ -87,9 +88,9 @@ def pilot_size(n: int) -> int:
     return min(n // 10, round(2 * math.sqrt(n)))
 
 
-def edges_for(n: int) -> list[int]:
-    """Return where bet sizes are updated when n is known: after the pilot, then whenever there is an eighth more."""
-    edges = [max(1, pilot_size(n))]
+def edges_for(n: int, first: int | None = None) -> list[int]:
+    """Return where bet sizes are updated when n is known: first after the pilot, then at every eighth more."""
+    edges = [max(1, pilot_size(n)) if first is None else first]
     while edges[-1] + 2 * max(1, edges[-1] // 8) < n:
         edges.append(edges[-1] + max(1, edges[-1] // 8))
     return [*edges, n]

@@ -38,6 +38,7 @@ _REACH = 3.5  # claims reach so many standard errors, of what is known and of wh
 _BATCHES = 600  # between two bets
 _KNOWN = 10  # claims are fixed once one in so many outcomes is known
 _BLUR = 0.005  # of all outcomes: variance added to what is to come, for an option on a sharp edge cannot be hedged
+_MANY = 10_000  # outcomes from which on it is so much; with fewer, batches are smaller
 _AIM = 0.93  # the option pays 1 / (alpha * _AIM), so that 1/alpha is reached before the end
 _AIM_RARE = 0.97  # the same where low outcomes are counted
 _HOPELESS = 1e-7  # a chance below which a claim is given up
@@ -121,10 +122,14 @@ class HedgedPlanner:
     ``begun``  the first outcome that is bet on, here or by those whose capital was inherited
     """
 
+    aim = _AIM
+
     def __init__(self, edges: Sequence[int], begun: int | None = None) -> None:
         self.first = edges[0]
         self.total = edges[-1]
         self._begun = edges[0] if begun is None else begun
+        # an option is only hedged between bets: the more outcomes each is on, the less sharp its edge may be
+        self._blur = _BLUR * min(1.0, self.total / _MANY)
         self._renewals = _renewal_edges(edges)
         self._batches = list(_split_batches(edges))
         self._next = 0
@@ -147,7 +152,7 @@ class HedgedPlanner:
                 self._next += 1
             return Bet(first=first, last=end, block=(begin, end))
         self._next += 1
-        left = self.total - first + _BLUR * self.total
+        left = self.total - first + self._blur * self.total
         stakes = self._stakes_on(self._claims, self._block, account, left)
         return Bet(
             first=first,
@@ -211,7 +216,7 @@ class HedgedPlanner:
         """Return the bet size against each claim, 0 where nothing is left to gain or too little to lose."""
         log_capital, _, refuted = account.carried_to(claims)
         still_open = block.open_claims
-        aim = account.alpha * (_AIM if still_open.drops is None else _AIM_RARE)
+        aim = account.alpha * (self.aim if still_open.drops is None else _AIM_RARE)
         chance = np.minimum(np.exp(np.minimum(log_capital[still_open.at], 700.0)) * aim, 1 - 1e-9)
         # claims that are refuted, or nearly certain to stand, need no more bets in this block
         rows = (chance > _HOPELESS) & ~refuted[still_open.at]

@@ -24,6 +24,7 @@ from surefoot.proof.planning.alpha_shares import split
 from surefoot.proof.planning.bettors import HORIZON, anytime_bettors, bettor_for_claim, doubling_edges, edges_for
 from surefoot.proof.planning.ceiling_bets import CeilingPlanner, n_opening
 from surefoot.proof.planning.hedged_bets import HedgedPlanner
+from surefoot.proof.planning.mean_bets import MeanPlanner, needs_pilot
 from surefoot.proof.planning.proposals import known_of
 
 Floats = NDArray[np.float64]
@@ -33,21 +34,38 @@ CLAIM_SHARE = 0.8  # of alpha, for the proof of a claim; the rest is for the bes
 
 
 class FixedNumberStrategy:
-    """Bets for n returns, a number that was fixed in advance."""
+    """Bets for n returns, a number that was fixed in advance.
 
-    def __init__(self, scaled_budgets: ArrayLike, alpha: float, floor: float, ceiling: float | None, n: int) -> None:
+    ``n_inspected``  how many returns have decided that bets are made; on these none is
+    """
+
+    def __init__(
+        self,
+        scaled_budgets: ArrayLike,
+        alpha: float,
+        floor: float,
+        ceiling: float | None,
+        n: int,
+        n_inspected: int = 0,
+    ) -> None:
         self.scaled_budgets = _checked_scaled_budgets(scaled_budgets)
         self.alpha = alpha
         self.floor = floor
         self.ceiling = ceiling
         self.n = n
         self.n_opening = min(n, n_opening(n))
-        self.n_inspected = edges_for(n)[0]
+        self.n_inspected = max(edges_for(n)[0], n_inspected)
         self._begun: int | None = None
+        self._needs_pilot = needs_pilot(self.scaled_budgets, n, floor, ceiling) or n_inspected >= n
+        if not self._needs_pilot:
+            self.n_opening = n_inspected
+            self.n_inspected = n_inspected
 
     def opening_planner(self, past: OrderedOutcomes) -> Planner | None:
         """Return who bets before alpha is split, if the first returns were all the ceiling."""
         if self.ceiling is None or not self.floor < self.ceiling or self.n <= self.n_opening:
+            return None
+        if not self._needs_pilot:
             return None
         # one other return, and there is no reason to expect the ceiling to go on
         if not np.all(past.sample().values == self.ceiling):
@@ -58,6 +76,9 @@ class FixedNumberStrategy:
 
     def split_alpha(self, past: OrderedOutcomes) -> list[AlphaShare]:
         """Return one bettor for each scaled budget that is worth one, by what the past lets one expect."""
+        if not self._needs_pilot:
+            assert self.ceiling is not None
+            return [AlphaShare(0.0, self.alpha, MeanPlanner(past.size, self.n, self.floor, self.ceiling))]
         left = self.n - past.size
         shares = split(known_of(past), self.scaled_budgets, self.alpha, self.floor, self.ceiling, left)
         # where opening bets went on for some time, the edges that are left
@@ -118,6 +139,7 @@ def worst_means(
     ceiling: float | None = None,
     *,
     anytime: bool = False,
+    n_inspected: int = 0,
 ) -> WorstMeans:
     """Return lower bounds of the worst-case mean at all scaled budgets simultaneously, at confidence 1 - alpha.
 
@@ -128,6 +150,7 @@ def worst_means(
         floor: The lowest return the rules allow.
         ceiling: The highest, if there is one.
         anytime: Valid wherever the run stops, for whatever reason; otherwise their number was fixed in advance.
+        n_inspected: How many returns, the first ones, have decided that bets are made; on these none is.
 
     Raises:
         InputError: If a return is outside of floor and ceiling, or a scaled budget below 0.
@@ -137,7 +160,7 @@ def worst_means(
         return settle(
             x, AnytimeStrategy(scaled_budgets, alpha, floor, ceiling), alpha=alpha, floor=floor, ceiling=ceiling
         )
-    strategy = FixedNumberStrategy(scaled_budgets, alpha, floor, ceiling, x.size)
+    strategy = FixedNumberStrategy(scaled_budgets, alpha, floor, ceiling, x.size, n_inspected)
     return settle(x, strategy, alpha=alpha, floor=floor, ceiling=ceiling)
 
 
@@ -157,13 +180,15 @@ def both_sides(
     ceiling: float | None,
     *,
     anytime: bool = False,
+    n_inspected: int = 0,
 ) -> BoundedMeans:
     """Return lower bounds and, with a ceiling, upper ones; either side holds with confidence 1 - alpha."""
     x = np.asarray(returns, dtype=np.float64)
-    lower = worst_means(x, scaled_budgets, alpha, floor, ceiling, anytime=anytime)
+    lower = worst_means(x, scaled_budgets, alpha, floor, ceiling, anytime=anytime, n_inspected=n_inspected)
     if ceiling is None:
         return BoundedMeans(lower, None)
-    return BoundedMeans(lower, worst_means(-x, scaled_budgets, alpha, -ceiling, -floor, anytime=anytime))
+    mirror = worst_means(-x, scaled_budgets, alpha, -ceiling, -floor, anytime=anytime, n_inspected=n_inspected)
+    return BoundedMeans(lower, mirror)
 
 
 def bound_step_means(rewards: RewardRuns, scaled_budgets: ArrayLike, alpha: float) -> BoundedMeans:

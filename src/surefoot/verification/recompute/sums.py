@@ -22,6 +22,7 @@ from surefoot.verification.recompute.bands import Claim, Side, bound_tails
 Floats = NDArray[np.float64]
 CELLS = 4096
 _MARGIN = 1e-9  # by which the method makes cells smaller, and P(T < x) larger
+_MARGIN_EACH = 1e-12  # for each episode of a sum: with more than a thousand this is more
 
 
 def recompute_sums(returns: Floats, claim: Claim, n_episodes: int) -> tuple[Side, Side | None]:
@@ -47,7 +48,8 @@ def _bounds(points: Floats, tail: Floats, floor: float, claim: Claim, n_episodes
     for cell, mass in law.items():
         masses[cell] = mass
     total, width = _sum_of(masses, width, n_episodes)
-    missed = np.clip(np.cumsum(total)[:-1] * (1 + _MARGIN), 1e-290, 1.0)
+    margin = max(_MARGIN, _MARGIN_EACH * n_episodes)
+    missed = np.clip(np.cumsum(total)[:-1] * (1 + margin), 1e-290, 1.0)
     with np.errstate(invalid="ignore"):
         kept = [float(np.sum(ndtr(-(ndtri(missed) + radius)))) for radius in claim.scaled_budgets]
     return floor + width / n_episodes * np.array(kept)
