@@ -110,3 +110,22 @@ def test_more_than_a_mean_needs_a_pilot():
     assert mean_bets.needs_pilot(budgets[:1], 100, 0.0, None)
     assert mean_bets.needs_pilot(budgets[:1], 10_000, 0.0, 1.0)
     assert not mean_bets.needs_pilot(budgets[:1], 100, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("ceiling", [40.0, 4e4, 1e99, 1e300])
+def test_a_ceiling_far_above_all_returns_costs_no_more_than_with_a_pilot(ceiling, monkeypatch):
+    x = FEW_ATOMS.draw(np.random.default_rng(4), (400,))
+    found = lower(x, ceiling=ceiling)
+    monkeypatch.setattr(strategies, "needs_pilot", lambda *_: True)
+    assert x.mean() - found < 1.05 * (x.mean() - lower(x, ceiling=ceiling))
+
+
+def test_any_returns_have_a_bound():
+    """All at one end, all alike, two values, and one other return, first or last: of one return and of more."""
+    for n in (1, 2, 3, 9, 20, 65):
+        for value in (0.0, 1e-9, 0.7, 1.0):
+            for other in (0.0, 0.3, 1.0):
+                for place in (0, n - 1):
+                    x = np.full(n, value)
+                    x[place] = other
+                    assert 0.0 <= lower(x, ceiling=1.0) <= x.mean() + 1e-12

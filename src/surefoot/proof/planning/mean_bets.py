@@ -1,7 +1,8 @@
 """Bets on the mean return without attack: the score is the return itself, so that no pilot has to choose one.
 
 With floor and ceiling known, bets begin with the first return, as if one return had come from the uniform distribution
-between them. The fewer returns there are, the more a pilot would cost: of 100 a tenth.
+between them. The fewer returns there are, the more a pilot would cost: of 100 a tenth. As soon as there are as many
+returns as a pilot has, they say themselves what to expect: a ceiling may be far above all of them.
 
 The aim is recalculated before every bet, from what is still missing and the returns that are left (``hedged_bets``), as
 in the STaR-Bets of Voracek and Orabona (2025), which also begin with the first return. Theirs bet so that the capital
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.bounds.settle import CapitalAccount
 from surefoot.proof.bounds.tangent_scores import PlainScore
-from surefoot.proof.planning.bettors import edges_for
+from surefoot.proof.planning.bettors import edges_for, pilot_size
 from surefoot.proof.planning.hedged_bets import HedgedPlanner, ScoreModel, _Block
 from surefoot.proof.planning.proposals import Past, Proposal
 
@@ -26,12 +27,15 @@ Floats = NDArray[np.float64]
 
 _EVEN = 4000  # claims from floor to ceiling, evenly, before anything is known
 _MANY = 10_000  # returns of which a pilot is so small a part that bets may wait for it
+_WIDE = 1e100  # a range whose square no float can overflow
 _RARE = 0.3  # skewness of the sum of all returns from which on drops are counted one by one
 
 
 def needs_pilot(scaled_budgets: Floats, n: int, floor: float, ceiling: float | None) -> bool:
     """Return whether bets on n returns begin after a pilot: there is more to prove than a mean, or enough returns."""
-    return ceiling is None or not floor < ceiling or n >= _MANY or bool(scaled_budgets.any())
+    if ceiling is None or not 0 < ceiling - floor < _WIDE:
+        return True
+    return n >= _MANY or bool(scaled_budgets.any())
 
 
 class MeanPlanner(HedgedPlanner):
@@ -49,10 +53,9 @@ class MeanPlanner(HedgedPlanner):
         assert isinstance(past, Sample)
         proposal = Proposal(PlainScore(self.floor))
         model = self._expect(past)
-        if model.is_rare(self.total) and model.drop > _RARE * math.sqrt(model.variance * self.total):
-            # of these the highest return is the top, which no uniform return has lowered
+        if past.size >= pilot_size(self.total):
             model = ScoreModel.of(proposal, past)
-        else:
+        if not model.drop > _RARE * math.sqrt(model.variance * self.total):
             model = ScoreModel(model.mean, model.variance, 0.0)
         if self._claims is None:
             even = np.linspace(self.floor, self.ceiling, _EVEN, endpoint=False)
@@ -75,7 +78,11 @@ class MeanPlanner(HedgedPlanner):
     def _closer_claims(self, claims: Floats, model: ScoreModel, begin: int) -> Floats:
         """Return claims near the bound, if they are closer to each other than those so far."""
         near = self._choose_claims(model, begin, self.floor)
+        # there are none where all returns were the floor, or where no float is between floor and ceiling
+        if near.size == 0 or claims.size < 2:
+            return claims
         expected = model.mean - 2 * math.sqrt(model.variance / self.total)
-        if np.diff(near, prepend=self.floor).min() < (claims[1] - claims[0]) / 2 and near[0] < expected < near[-1]:
+        are_closer = np.diff(near, prepend=self.floor).min() < (claims[1] - claims[0]) / 2
+        if are_closer and near[0] < expected < near[-1]:
             return near
         return claims
