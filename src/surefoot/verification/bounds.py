@@ -63,7 +63,10 @@ def check_episode_bounds(raw: Raw) -> list[str]:
     elif method in ("betting", "sequential"):
         stop = read_stop(choice, claim.budgets) if method == "sequential" else None
         # returns that have selected the method are not bet on
-        n_inspected = choice["pilot"] if claim.method == "auto" else 0
+        n_inspected = 0
+        if claim.method == "auto":
+            assert choice is not None
+            n_inspected = choice["pilot"]
         lower, upper, unplanned = recompute_bets(raw.returns, claim, bets, stop, n_inspected=n_inspected)
         if other and unplanned:
             raise CannotRecomputeError(f"the bets differ from those planned here: {other}")
