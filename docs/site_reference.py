@@ -1,6 +1,7 @@
-"""The command line on the site: where the page has ``<!-- options: NAME -->``, the options of that command.
+"""The references on the site: the options of commands, and the examples in docstrings.
 
-They are taken from the parser itself, so the page cannot differ from ``surefoot NAME --help``.
+Where the page of the command line has ``<!-- options: NAME -->``, it gets the options of that command. They are taken
+from the parser itself, so the page cannot differ from ``surefoot NAME --help``.
 """
 
 from __future__ import annotations
@@ -12,9 +13,36 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.preprocessors import Preprocessor
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = "command-line.md"
+SESSION = re.compile(r"^>>> .*(?:\n.+)*", flags=re.MULTILINE)
 MARK = re.compile(r"^<!-- options: ([\w-]+) -->$", flags=re.MULTILINE)
+
+
+class SessionsAsCode(Preprocessor):
+    """Puts ``>>> lines`` with what they print into a block of code: to Markdown they are quotes in quotes."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        """Return the lines, with fences around sessions."""
+        text = "\n".join(lines)
+        return SESSION.sub(lambda found: f"```pycon\n{found[0]}\n```\n", text).split("\n")
+
+
+class Sessions(Extension):
+    """Lets Markdown know sessions."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - as the library names it
+        """Register what finds them, before fences are looked for."""
+        md.preprocessors.register(SessionsAsCode(md), "sessions", 27)
+
+
+def on_config(config: Any) -> None:
+    """Let all pages have sessions; docstrings are written with them."""
+    config.markdown_extensions.append(Sessions())
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

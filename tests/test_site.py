@@ -108,6 +108,14 @@ def test_nothing_is_loaded_from_elsewhere(site):
 
 
 @NEEDS_MKDOCS
+def test_examples_of_the_api_are_code_and_what_others_do_not_need_is_left_out(site):
+    page = (site / "api.html").read_text(encoding="utf-8")
+    assert "<blockquote>" not in page
+    assert page.count("language-pycon") > 30
+    assert 'id="surefoot.Certificate.at"' in page
+    assert 'id="surefoot.Certificate.is_about"' not in page
+
+
 def test_formulas_are_drawn_by_the_browser_itself(site):
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
