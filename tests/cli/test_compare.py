@@ -5,18 +5,22 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from shutil import copyfile
 
 import numpy as np
 import pytest
 
+from surefoot.agents.files import agents_dir
 from surefoot.api.compared_agents import _on_same_seeds
 from surefoot.cli.main import main
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.files import read_json, write_json
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.proof.comparison import Comparer, Gate, Question
 from surefoot.proof.difference import pair_up
+from surefoot.report.comparison_page import write_comparison_page
 from surefoot.runs.compared import compared_run, made_up
 from surefoot.runs.read import read_tape
 from toys import constant, geometric, pay_steps, toy_task
@@ -51,7 +55,7 @@ def test_two_agents_are_run_on_the_same_episodes_and_everything_is_written(capsy
     assert main(["report", "run"]) == 0
     capsys.readouterr()
     page = Path("run/report.html").read_text()
-    assert "A is better" in page
+    assert "<b>A is better</b>" in page
     # The replay is of the episode that differs most, and is read from the run directory.
     tape, arrays = read_tape(Path("run"))
     assert (tape["episode"], *tape["returns"]) == tuple(made["changes"]["largest"][0])
@@ -61,6 +65,34 @@ def test_two_agents_are_run_on_the_same_episodes_and_everything_is_written(capsy
     assert compare("run/A", "run/B", "--json", out=None) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["low"] == Comparer(Question(), a, b).answer(a, b).interval.low
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "headline"),
+    [
+        (1.234, 5.678, "<b>A is better</b> <span>by 1.23 to 5.68 in mean return"),
+        (-5.678, -1.234, "<b>B is better</b> <span>by 1.23 to 5.68 in mean return"),
+        (-1.0, 2.0, "<b>Not separated</b> <span>mean return of A minus that of B: -1.00 to 2.00"),
+    ],
+)
+def test_the_page_begins_with_which_is_better_and_by_how_much(low, high, headline, tmp_path):
+    record = Episodes.from_returns(np.arange(100.0), sigma=0.1, floor=0, ceiling=100)
+    found = Comparer(Question(), record, record).answer(record, record)
+    shifted = replace(found, interval=replace(found.interval, low=low, high=high))
+    write_comparison_page(shifted, tmp_path / "page.html")
+    assert headline in (tmp_path / "page.html").read_text()
+
+
+def test_what_is_missing_for_the_second_agent_is_named_with_its_own_option(capsys):
+    card = read_json(agents_dir() / f"{BAD}.json")
+    write_json(Path("own.json"), {**card, "name": "mine"})
+    copyfile(agents_dir() / f"{BAD}.npz", "own.npz")
+    assert compare(GOOD, "./own", "cartpole-1", "--episodes", 4) == 0
+    capsys.readouterr()
+    assert main(["verify", "run", "--fresh", "0"]) == 4
+    assert "give its file, or code, with --agent-b" in " ".join(capsys.readouterr().out.split())
+    assert compare(GOOD, "./own", "cartpole-1", "--vecnormalize-b", "none.pkl", out=None) == 2
+    assert "--vecnormalize-b" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

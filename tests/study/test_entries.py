@@ -58,7 +58,7 @@ def test_an_entry_of_an_agent_that_nobody_has_is_refused(entry):
     change(entry / "certificate.json", agent="mine", agent_sha256="0" * 64)
     for attack in entry.glob("attack*.json"):
         change(attack, agent_sha256="0" * 64)
-    assert any("give its file with --agent" in reason for reason in refusals(read_entry(entry)))
+    assert any("give its file, or code, with --agent" in reason for reason in refusals(read_entry(entry)))
 
 
 def test_invented_returns_of_a_gpu_are_refused_by_fresh_episodes(tmp_path):

@@ -434,7 +434,7 @@ def test_an_agent_that_is_not_shipped_must_be_given(run):
     setup_of(agent="mine")(run)
     renewed(run)
     verdict = verify(run, blocks=1)
-    assert "give its file with --agent" in failures(verdict)["replay"]
+    assert "give its file, or code, with --agent" in failures(verdict)["replay"]
     assert verify(run, blocks=0).bounds_recomputed
 
 

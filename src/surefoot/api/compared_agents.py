@@ -60,7 +60,10 @@ def compare_agents(a: object, b: object, question: Question, options: AgentOptio
     if sigma_b is None:
         sigma_b = _find_card(b).get("sigma", sigma)
     plan_a = _plan_agent(a, task, sigma, options, options.vecnormalize[0])
-    plan_b = _plan_agent(b, task, sigma_b, options, options.vecnormalize[1])
+    try:
+        plan_b = _plan_agent(b, task, sigma_b, options, options.vecnormalize[1])
+    except InputError as error:
+        raise InputError(str(error).replace("vecnormalize=", "vecnormalize_b=")) from error
     plans = _on_same_seeds(plan_a, plan_b, options.seed)
     if options.attack is not None:
         if not question.budgets:

@@ -27,9 +27,6 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
         tape: The episode that was recorded for it.
         reason: Why there is none although one was to be.
     """
-    digits = comparison.digits
-    low = format_lower(comparison.interval.low, digits)
-    high = format_upper(comparison.interval.high, digits)
     opening = [comparison.statement]
     if comparison.assumption:
         opening.append(comparison.assumption)
@@ -52,7 +49,7 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
         drop_absent_parts(read_asset("comparison.html"), present),
         {
             "title": escape(f"{comparison.names[0]} and {comparison.names[1]} compared"),
-            "opening": html.render_opening((f"{low} to {high}", "mean return of A minus that of B"), opening, []),
+            "opening": html.render_opening(_lead(comparison), opening, []),
             "table": html.table(
                 f"{format_percent(comparison.question.confidence)} confidence",
                 ["attack budget", "A minus B", "why"],
@@ -63,13 +60,28 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
             "change-sentence": escape(sentence),
             "changes": changes,
             "sides": _sides_table(comparison),
-            "check": "Recompute all bounds from the episodes, by other code; exit code 0 means verified:",
+            "check": "Recompute all bounds by other code and rerun episodes; exit code 0 means verified. Agents and an "
+            "environment of your own are named with --agent, --agent-b and --env:",
             "folder": escape(str(path.parent)),
             "no-replay": escape(why_no_replay([reason])),
             "data": embed_json({"charts": [], "histograms": [], "spending": [], "replays": replays}),
         },
     )
     write_text(path, page)
+
+
+def _lead(comparison: Comparison) -> tuple[str, str]:
+    """Return which agent is better and by how much, or that nothing says so."""
+    low = comparison.interval.low
+    high = comparison.interval.high
+    if comparison.winner == "B":
+        # By how much B is better, not A.
+        low, high = -high, -low
+    digits = comparison.digits
+    size = f"{format_lower(low, digits)} to {format_upper(high, digits)}"
+    if comparison.winner is None:
+        return "Not separated", f"mean return of A minus that of B: {size}"
+    return f"{comparison.winner} is better", f"by {size} in mean return"
 
 
 def _sides_table(comparison: Comparison) -> str:

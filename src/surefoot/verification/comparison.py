@@ -131,7 +131,10 @@ def rerun_sides(
     rerun_compared(sides, parts, blocks, fresh, seed, given)
     for side, part in parts.items():
         for check in part.checks[len(known) :]:
-            verdict.note(f"{side}: {check.name}", check.result, check.detail)
+            detail = check.detail
+            if side != "A":
+                detail = detail.replace("with --agent", "with --agent-b")
+            verdict.note(f"{side}: {check.name}", check.result, detail)
         for line in part.not_checked:
             verdict.not_checked.insert(0, f"{side}: {line}")
     # Of two agents, what is worse: a forgery of either is enough.

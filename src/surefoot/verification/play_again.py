@@ -217,7 +217,7 @@ def _as_sorted_text(kwargs: Mapping[str, Any]) -> str:
 def _load_policy(setup: Mapping[str, Any], task: Task, options: RerunOptions) -> Policy:
     name = str(setup.get("agent"))
     if options.agent is None and name not in list_agents():
-        raise CannotRerunError(f"the agent {name!r} is not a pretrained agent; give its file with --agent")
+        raise CannotRerunError(f"the agent {name!r} is not a pretrained agent; give its file, or code, with --agent")
     wanted = name if options.agent is None else options.agent
     pixel_max = setup.get("pixel_max")
     try:
