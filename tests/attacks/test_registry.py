@@ -87,8 +87,14 @@ def test_attacks_that_spend_evenly_do_so_over_the_longest_episode(method):
 def test_the_papers_attack_is_the_default_where_it_is_possible():
     assert default_method(POLE, balancer()) == "paper"
     assert default_method(POLE, replace(balancer(), differentiable=False)) == "adaptive"
-    assert default_method(CAR, actor_with_critic()) == "paper"
     assert default_method(CAR, replace(actor_with_critic(), critic=None)) == "adaptive"
+
+
+def test_with_continuous_actions_it_is_the_default_on_the_papers_task_alone():
+    papers = replace(CAR, paper=replace(CAR.paper, budgets=(0.2,)))
+    others = replace(CAR, paper=replace(CAR.paper, budgets=()))
+    assert default_method(papers, actor_with_critic()) == "paper"
+    assert default_method(others, actor_with_critic()) == "adaptive"
 
 
 class Values(torch.nn.Module):

@@ -203,7 +203,13 @@ METHODS: dict[str, Method] = {
 
 
 def default_method(task: Task, policy: Policy) -> str:
-    """Return the paper's attack, or for an agent that it cannot attack the strongest one that needs no gradients."""
+    """Return the paper's attack, or the adaptive one where that is stronger or the only one.
+
+    With discrete actions the two are alike and the paper's is faster; with continuous ones the paper's, down the
+    gradient of the critic, is far weaker, and is the default on the paper's own task alone.
+    """
+    if task.spaces.n_actions is None and not task.paper.budgets:
+        return "adaptive"
     try:
         METHODS["paper"].check(task, policy)
     except InputError:
