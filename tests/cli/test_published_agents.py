@@ -96,12 +96,21 @@ def test_sigma_and_budgets_in_normalized_units(folder, capsys, tmp_path):
     units = ("--units", "normalized", "--sigma", "0.5", "--budgets", "0,0.5", "--require=-3000@0.5")
     surefoot_command("certify", folder, *units, *limits, "--out", tmp_path / "one")
     shown = " ".join(capsys.readouterr().out.split())
-    assert "In normalized units: sigma 0.5, budgets 0, 0.5. Budgets above are 0.316228 times that" in shown
+    assert "attack budget (normalized units) lower bound upper bound 0 " in shown
+    assert "episodes, sigma 0.5, method" in shown
+    assert "budget 0.5 normalized units (total l2 norm" in shown
+    assert "at budget 0.5" in shown
+    assert "budgets are 0.316228 times the above there" in shown
     by_hand = ",".join(repr(float(0.5 * scale)) for scale in scales)
     surefoot_command(
         "certify", folder, "--sigma", by_hand, "--budgets", f"0,{0.5 * scales[0]}", *limits, "--out", tmp_path / "two"
     )
     capsys.readouterr()
+    attack = ("--units", "normalized", "--sigma", "0.5", "--budgets", "0.5", "--method", "random", "--floor", "-3300")
+    surefoot_command("attack", folder, *attack, "--episodes", "4", "--workers", "1", "--out", tmp_path / "attacked")
+    shown = capsys.readouterr().out
+    assert "normalized budget" in shown
+    assert "Compared with: " + str(tmp_path / "one" / "certificate.json") in shown
     one, two = (json.loads((tmp_path / name / "certificate.json").read_text()) for name in ("one", "two"))
     assert one["lower"] == two["lower"]
     assert one["budgets"] == pytest.approx(two["budgets"])
@@ -111,6 +120,8 @@ def test_sigma_and_budgets_in_normalized_units(folder, capsys, tmp_path):
         (("--sigma", "0.1,0.2,0.3"), "normalized units need one sigma for all features"),
         (("--sigma", "0.1", "--vecnormalize", "none"), "needs an agent with statistics of VecNormalize"),
         (("--sigma", "0.1", "--norm", "linf"), "is for --norm l2, got linf"),
+        (("--sigma", "0"), "normalized units need a sigma above 0"),
+        (("--sigma", "0.1", "--action-sigma", "0.1"), "cannot be combined with --action-sigma"),
     ]:
         refused(capsys, "certify", folder, "--units", "normalized", *wrong, *limits, match=match)
 

@@ -13,7 +13,7 @@ import surefoot
 from surefoot.errors import InputError
 from surefoot.play.envs import trial
 from surefoot.report.certificate_text import describe, headline
-from surefoot.report.offsets import Feature, HeldBudget, named_features, unit_of_budgets
+from surefoot.report.offsets import Feature, HeldBudget, named_features, noisy_parts, unit_of_budgets
 from surefoot.report.page import build_page
 from surefoot.runs.read import read_run
 
@@ -129,12 +129,38 @@ def test_units_are_in_sentence_and_table():
     assert named_features(both.metadata) == (Feature("pos", "m", 1.0), Feature("speed", "m/s", 2.0))
 
 
-def test_without_units_nothing_changes():
+def test_parts_without_units_are_named_and_have_no_offsets():
     task = slide()
-    assert (task.features, task.step_seconds) == ((), None)
-    text = headline(certificate_of(task, {"pos": 0.2}))
-    assert "on the 2 of 3 features that have noise with budget 0.1 (" in text
+    assert (task.features, task.step_seconds) == ((("pos", 2, ""), ("speed", 1, "")), None)
+    text = " ".join(describe(certificate_of(task, {"pos": 0.2})).split())
+    assert "attack on pos (2 of 3 features) with budget 0.1 (total" in text
+    assert "sigma 0.2 on pos (speed without noise: taken not to be perturbed)" in text
+    assert "offset" not in text
     assert "offset" not in describe(certificate_of(task, 0.2))
+
+
+@pytest.mark.parametrize(
+    ("sigmas", "shown"),
+    [
+        # Names do not say which half of pos has noise.
+        ([0.2, 0.0, 0.1], "on the 2 of 3 features that have noise with"),
+        ([0.0, 0.0, 0.1], "on speed (1 of 3 features) with"),
+        ([0.1, 0.3, 0.1], "under any observation attack with"),
+    ],
+)
+def test_names_are_given_where_they_say_all(sigmas, shown):
+    assert shown in headline(certificate_of(slide(), sigmas))
+
+
+@pytest.mark.parametrize("names", [["0", "1"], ["a" * 41, "b"], ["a\n**b**", "b"]])
+def test_names_that_suit_no_sentence_are_left_out(names):
+    spaces = surefoot.Spaces(shape=(2,), n_actions=2, parts=tuple((name, 1) for name in names))
+    assert spaces.named_parts() == ()
+
+
+@pytest.mark.parametrize("features", [[["pos", 2, ""]], [["pos", 4, ""]], [["pos", -1, ""]], [1]])
+def test_parts_of_other_sizes_have_no_names(features):
+    assert noisy_parts({"features": features, "sigma_per_feature": [0.1, 0.1, 0.0]}) is None
 
 
 @pytest.mark.parametrize(

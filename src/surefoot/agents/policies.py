@@ -84,6 +84,14 @@ class Spaces:
             sigmas += [float(given.get(name, 0.0))] * size
         return sigmas
 
+    def named_parts(self) -> tuple[tuple[str, int, str], ...]:
+        """Return the parts as features without units; none where a name, as of a Tuple's part, suits no sentence."""
+        parts = self.parts or ()
+        for name, _ in parts:
+            if name[:1].isdecimal() or len(name) > LONGEST_UNIT or not name.isprintable():
+                return ()
+        return tuple((name, size, "") for name, size in parts)
+
     def features_of(self, units: str | Mapping[str, str]) -> tuple[tuple[str, int, str], ...]:
         """Return name, size and unit of each part; of observations without parts there is one unit for all."""
         if isinstance(units, str):

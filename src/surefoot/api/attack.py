@@ -155,7 +155,8 @@ def attack(
         method: "paper" (Algorithm 1 for discrete actions, 2 for continuous ones), "adaptive", "random",
             "constant-direction", "uniform" (all numbers by the same amount), "single-step", "structured", "learned"
             (trained on this agent first, for vectors), or "strongest" (all of them on selection episodes, the lowest at
-            each budget on fresh ones); by default "paper" where the agent has what it needs, else "adaptive". On
+            each budget on fresh ones); by default "paper" for discrete actions and the paper's tasks, where the
+            agent has what it needs, else "adaptive". On
             actions "paper" goes down the gradient of the agent's critic, and "adaptive" pushes where differences of the
             mean return say that it harms most. Or an attack of your own, a ``surefoot.Attacker``.
         lambdas: Value gaps below which Algorithm 1 saves its budget, weights of the norm in Algorithm 2, or, of the

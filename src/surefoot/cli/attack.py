@@ -16,6 +16,7 @@ from surefoot.cli.options import (
     add_common,
     add_record,
     add_share,
+    add_units,
     agent_of,
     estimate,
     numbers_type,
@@ -27,6 +28,7 @@ from surefoot.cli.options import (
     progress_bar,
     say,
     show_share,
+    units_of,
     workers_of,
 )
 from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, STATISTICS, add_command, offer_names, section
@@ -39,6 +41,7 @@ from surefoot.report.sentences import attack_notes
 if TYPE_CHECKING:
     from surefoot.api.attack import AttackCurve
     from surefoot.play.task import Task
+    from surefoot.proof.query import Units
 
 INCONSISTENT = 3
 
@@ -87,7 +90,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "--method",
         metavar="NAME",
         help=f"{', '.join(NAMES)}, or module:name of one of your own; all but paper work without gradients (default: "
-        "paper where the agent allows it, else adaptive)",
+        "paper for discrete actions and the paper's tasks, where the agent allows it, else adaptive)",
     )
     offer_names(method, NAMES)
     model.add_argument(
@@ -149,6 +152,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help="noise samples that the attacker averages over (default: 128)",
     )
+    add_units(parser)
 
 
 def _parse_lambdas(text: str) -> str | tuple[float, ...]:
@@ -161,11 +165,14 @@ def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report; 3 if one of the certificates and the attack contradict each other."""
     # Loads torch, which the help of a command must not wait for; so in the other commands.
     from surefoot.api.attack import attack_grid, attack_into, attack_share, prepare_attacker
-    from surefoot.api.setup import RUNS
+    from surefoot.api.setup import RUNS, noise_of
 
     chosen = one_of(arguments, "attack")
     task = task_of(arguments, "agent", chosen=chosen)
     agent = agent_of(arguments, chosen.agent, task)
+    units = units_of(arguments, agent)
+    noise = units.to_raw_noise(noise_of(task, arguments.sigma, arguments.action_sigma))
+    budgets = units.to_raw_budgets(arguments.budgets)
     with workers_of(arguments) as workers:
         grid = attack_grid(
             task,
@@ -173,7 +180,9 @@ def run_attack(arguments: argparse.Namespace) -> int:
             lambdas=_select_lambdas(arguments, task),
             n_episodes=arguments.episodes,
             workers=workers,
-            **pick(arguments, "budgets", "sigma", "action_sigma", "channel", "method", "attacker"),
+            budgets=budgets,
+            sigma=noise.features or noise.sigma,
+            **pick(arguments, "action_sigma", "channel", "method", "attacker"),
             **pick(arguments, "noise_samples", "seed", "device", "per_step", "norm"),
         )
         # The curve needs every episode of a configuration, so a share has none.
@@ -184,7 +193,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
             return 0
         folder = arguments.out or RUNS / grid.name
         with progress_bar("learning", "%", arguments) as report:
-            noted = _note_learning(report, max(arguments.budgets))
+            noted = _note_learning(report, max(budgets))
             grid = prepare_attacker(grid, arguments.minutes, folder, workers=workers, progress=noted)
         with progress_bar("attacking", "episodes", arguments) as report:
             curve = attack_into(
@@ -202,7 +211,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
         compared = [str(path) for path in curve.compared_with]
         print_json({**curve.summary, "compared_with": compared, "contradictions": contradictions})
     else:
-        _show_curve(curve, arguments.parser, discrete=task.spaces.n_actions is not None)
+        _show_curve(curve, arguments.parser, units, discrete=task.spaces.n_actions is not None)
     # On stderr also with --json: nobody is to read the means and overlook that one of the two is wrong.
     for found in contradictions:
         message = f"surefoot: INCONSISTENCY with {found['certificate']}: {found['what']}; one of them is wrong"
@@ -233,8 +242,8 @@ def _select_lambdas(arguments: argparse.Namespace, task: Task) -> Any:
     return arguments.lambda_q
 
 
-def _show_curve(curve: AttackCurve, parser: argparse.ArgumentParser, *, discrete: bool) -> None:
-    """Print the lowest mean of each budget, what it took and by which lambda."""
+def _show_curve(curve: AttackCurve, parser: argparse.ArgumentParser, units: Units, *, discrete: bool) -> None:
+    """Print the lowest mean of each budget, in the units that were given, what it took and by which lambda."""
     about = curve.summary
     defense = "undefended"
     on_actions = about.get("action_sigma", 0.0)
@@ -252,7 +261,9 @@ def _show_curve(curve: AttackCurve, parser: argparse.ArgumentParser, *, discrete
     option = "lambda-q" if discrete else "lambda"
     has_lambda = len(curve.lambdas) > 1
     rows = []
-    for row, budget in enumerate(curve.budgets):
+    budget_head = "budget" if units.scales is None else "normalized budget"
+    shown_budgets = [f"{budget / units.raw_unit:.12g}" for budget in curve.budgets]
+    for row, budget in enumerate(shown_budgets):
         # The means of all lambdas are in attack.json: a row of them would not fit a terminal.
         worst = int(curve.mean[row].argmin())
         lowest = estimate(curve.lowest[row], curve.lowest_sem[row])
@@ -260,16 +271,16 @@ def _show_curve(curve: AttackCurve, parser: argparse.ArgumentParser, *, discrete
             lowest += " *"
         at_lambda = [f"{curve.lambdas[worst]:g}"] if has_lambda else []
         loss = estimate(curve.loss[row, worst], curve.loss_sem[row, worst])
-        rows.append([f"{budget:g}", lowest, *at_lambda, loss, f"{curve.n_changed[row, worst]:,}"])
-    print_table(["budget", "lowest mean", *([option] if has_lambda else []), "loss", "changed"], rows)
+        rows.append([budget, lowest, *at_lambda, loss, f"{curve.n_changed[row, worst]:,}"])
+    print_table([budget_head, "lowest mean", *([option] if has_lambda else []), "loss", "changed"], rows)
     if has_lambda:
         tried = ", ".join(f"{lambda_:g}" for lambda_ in curve.lambdas)
         say(f"Tried with {option} {tried}.")
-    for budget, chosen in zip(curve.budgets, about.get("chosen", ()), strict=False):
+    for budget, chosen in zip(shown_budgets, about.get("chosen", ()), strict=False):
         what = chosen["method"]
         if chosen["lambda_"] is not None:
             what += f", lambda {chosen['lambda_']:g}"
-        say(f"Strongest at budget {budget:g} on selection episodes: {what}.")
+        say(f"Strongest at budget {budget} on selection episodes: {what}.")
     for line in attack_notes(about):
         say(in_options(line, parser))
     print()

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surefoot.api.query import Requirement, stopping_rule, threat_of, units_of_agent
+from surefoot.api.query import Requirement, stopping_rule, threat_of
 from surefoot.cli.options import (
     add_action_sigma,
     add_agent,
@@ -14,6 +14,7 @@ from surefoot.cli.options import (
     add_confidence,
     add_record,
     add_share,
+    add_units,
     agent_of,
     numbers_type,
     parse_budgets,
@@ -26,16 +27,15 @@ from surefoot.cli.options import (
     refuse,
     say,
     show_share,
+    units_of,
     workers_of,
 )
 from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, RUN, STATISTICS, STOPPING, add_command, section
 from surefoot.cli.task import OF_ENVIRONMENT, add_task, limits_note, one_of, task_of
-from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.query import NORMS, Query, Units
-from surefoot.report.certificate_text import asked_budgets, describe
+from surefoot.report.certificate_text import describe, in_units
 from surefoot.report.page import REPORT_FILE
 
 if TYPE_CHECKING:
@@ -180,13 +180,7 @@ def _add_advanced(parser: argparse.ArgumentParser) -> None:
         "luck decides more than the noise; --episodes counts all (default: 1)",
     )
     more.add_argument("--gamma", type=float, metavar="G", help="discount factor of the return (default: none)")
-    more.add_argument(
-        "--units",
-        choices=("raw", "normalized"),
-        default="raw",
-        help="what --sigma and budgets are in: the environment's units, or those of the agent's VecNormalize, where "
-        "each feature has its own sigma (default: raw)",
-    )
+    add_units(parser)
 
 
 def run_certify(arguments: argparse.Namespace) -> int:
@@ -203,20 +197,16 @@ def run_certify(arguments: argparse.Namespace) -> int:
 
         # Before hours of episodes.
         check_bundled(chosen.agent)
-    # Everything below is in the units of the environment: certificates and files know no others.
-    units = Units()
-    if arguments.units == "normalized":
-        if agent is None:
-            raise InputError("--units normalized needs --agent, one with statistics of VecNormalize")
-        units = units_of_agent(agent, norm=arguments.norm)
+    units = units_of(arguments, agent)
     from surefoot.api.setup import noise_of
 
-    noise = units.to_raw_noise(noise_of(task, arguments.sigma, arguments.action_sigma))
+    asked = noise_of(task, arguments.sigma, arguments.action_sigma)
+    query, noise = units.to_raw(_make_query(arguments, task, asked), asked)
     # A share and the whole run get the same, or their setups would differ and the shares could not be merged.
     how = {
         "sigma": noise.features or noise.sigma,
         "action_sigma": noise.action_sigma,
-        "query": _make_query(arguments, task, noise, units),
+        "query": query,
         **pick(arguments, "seed", "device", "out"),
     }
     if arguments.blocks is not None:
@@ -252,7 +242,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
             progress_callback=report,
             command=arguments.command_line,
         )
-    notes = [*limits_note(arguments, chosen, task), *_units_note(units, run.certificate)]
+    notes = [*limits_note(arguments, chosen, task), *_units_note(units)]
     if arguments.seed is not None:
         notes.append(
             f"Seed {arguments.seed} was given; the default follows from agent and setup, so that no agent can know it."
@@ -260,7 +250,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
     # A sequential certificate is valid whenever it stops, by Ctrl-C too; so this is no error.
     if (run.certificate.method_selection or {}).get("stopped") == "stopped by hand":
         notes.append("Interrupted: run the same command again to continue.")
-    code = _show_run(arguments, run, notes)
+    code = _show_run(arguments, run, notes, units)
     if arguments.bundle and run.directory is not None:
         command = _write_bundle(arguments, chosen.agent, run.directory)
         if not arguments.json:
@@ -280,15 +270,12 @@ def _write_bundle(arguments: argparse.Namespace, agent: str | None, folder: Path
     return verify_command(folder, read_json(folder / "setup.json"), arguments.command_line, has_bundle=True)
 
 
-def _make_query(arguments: argparse.Namespace, task: Task | None, noise: Noise, units: Units) -> Query:
-    """Return what is asked of the episodes."""
-    budgets = arguments.budgets
-    if budgets is not None:
-        budgets = units.to_raw_budgets(budgets)
+def _make_query(arguments: argparse.Namespace, task: Task | None, noise: Noise) -> Query:
+    """Return what is asked of the episodes, in the units in which it was asked."""
     return Query.for_task(
         task,
         noise,
-        budgets=budgets,
+        budgets=arguments.budgets,
         mixed=arguments.mixed or (),
         threat=threat_of(n_shared_episodes=arguments.shared_episodes, **pick(arguments, "per_step", "certain")),
         **pick(arguments, "norm", "confidence", "method", "threshold_spacing"),
@@ -329,7 +316,7 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
     episodes, taken = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     run = certify_returns(
         episodes,
-        _make_query(arguments, None, Noise.of(episodes.sigma), Units()),
+        _make_query(arguments, None, Noise.of(episodes.sigma)),
         require=arguments.require,
         out=arguments.out,
         source=taken,
@@ -339,8 +326,8 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
     return _show_run(arguments, run, [f"Returns: {taken} ({source})"])
 
 
-def _show_run(arguments: argparse.Namespace, run: CertifiedRun, notes: list[str]) -> int:
-    """Print the certificate and what belongs to it; return the exit code."""
+def _show_run(arguments: argparse.Namespace, run: CertifiedRun, notes: list[str], units: Units | None = None) -> int:
+    """Print the certificate, in the units in which it was asked for, and what belongs to it; return the exit code."""
     # So that a script or a CI job can depend on what is proved.
     code = 0 if run.proved else 1
     content = run.certificate.to_json()
@@ -352,7 +339,12 @@ def _show_run(arguments: argparse.Namespace, run: CertifiedRun, notes: list[str]
         print_json(content)
         return code
     baseline = None if run.task is None else run.task.baseline
-    print(describe(run.certificate, baseline, budget))
+    certificate = run.certificate
+    if units is not None and units.scales is not None:
+        certificate = in_units(certificate, units.raw_unit)
+        if arguments.require is not None:
+            budget = arguments.require.budget
+    print(describe(certificate, baseline, budget))
     if run.require is not None:
         result = "Proved" if run.proved else "NOT proved"
         print(f"\n{result}: a mean of {mean:g} at budget {budget:g}.")
@@ -363,13 +355,12 @@ def _show_run(arguments: argparse.Namespace, run: CertifiedRun, notes: list[str]
     return code
 
 
-def _units_note(units: Units, certificate: Certificate) -> list[str]:
-    """Return a line on what budgets are in normalized units, where they were given so."""
+def _units_note(units: Units) -> list[str]:
+    """Return a line on what normalized units are, where sigma and budgets were given in them."""
     if units.scales is None:
         return []
-    shown = ", ".join(f"{budget / units.raw_unit:g}" for budget in asked_budgets(certificate))
     return [
-        f"In normalized units: sigma {certificate.sigma / units.raw_unit:g}, budgets {shown}. Budgets above are "
-        f"{units.raw_unit:g} times that: a perturbation counts by the feature with the least sigma (setup.json has all "
-        "of them)."
+        "Normalized units are what the agent's VecNormalize divides each feature by. The files have those of the "
+        f"environment: budgets are {units.raw_unit:.6g} times the above there, and count by the feature with the least "
+        "sigma (setup.json has all of them)."
     ]

@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from surefoot.api.query import Requirement
+from surefoot.api.query import Requirement, units_of_agent
 from surefoot.cli.parser import ADVANCED, AGENT, RUN, STATISTICS, section
 from surefoot.errors import InputError
+from surefoot.proof.query import Units
 from surefoot.report.certificate_text import TEXT_WIDTH
 
 if TYPE_CHECKING:
@@ -172,6 +173,26 @@ def add_action_sigma(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="standard deviation of the noise on every continuous action, added behind the attacker (default: 0)",
     )
+
+
+def add_units(parser: argparse.ArgumentParser) -> None:
+    """Add the units in which sigma and budgets are given."""
+    section(parser, ADVANCED).add_argument(
+        "--units",
+        choices=("raw", "normalized"),
+        default="raw",
+        help="what --sigma and budgets are in: the environment's units, or those of the agent's VecNormalize, where "
+        "each feature has its own sigma (default: raw)",
+    )
+
+
+def units_of(arguments: argparse.Namespace, agent: Policy | None) -> Units:
+    """Return the units in which sigma and budgets are given; runs and their files are in those of the environment."""
+    if arguments.units == "raw":
+        return Units()
+    if agent is None:
+        raise InputError("--units normalized needs --agent, one with statistics of VecNormalize")
+    return units_of_agent(agent, norm=arguments.norm)
 
 
 def agent_of(arguments: argparse.Namespace, agent: str | None, task: Task) -> Policy | None:

@@ -247,11 +247,11 @@ class Inspected:
     def with_units(
         self, task: Task, feature_units: str | Mapping[str, str] | None, step_seconds: float | None = None
     ) -> Task:
-        """Return the task with units of its features, and with how long a step takes."""
+        """Return the task with names and units of its features, and with how long a step takes."""
         if step_seconds is not None and not 0 < step_seconds < inf:
             raise InputError(f"step_seconds= must be a number above 0, got {step_seconds}")
         if feature_units is None:
-            return replace(task, step_seconds=step_seconds)
+            return replace(task, features=self.spaces.named_parts(), step_seconds=step_seconds)
         return replace(
             task,
             features=self.spaces.features_of(feature_units),

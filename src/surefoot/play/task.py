@@ -127,7 +127,7 @@ class Task:
         name: What people type.
         environment: The Gymnasium ID whose rules hold.
         made_with: What records say of how the environment is made, besides its name: arguments, wrappers.
-        features: Name, size and unit of each part of an observation, where units were given.
+        features: Name, size and unit of each part of an observation, where parts have names or units were given.
         step_seconds: How long a step takes, where somebody said it.
         spaces: Observations, in the environment's own units (pixels: [0, 1]), and actions.
         box: Lowest and highest values of what is observed, which attacks keep to; None if there are none.

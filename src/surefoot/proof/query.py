@@ -316,12 +316,17 @@ class Units:
         """Return the noise in the environment's units, where every feature has its own.
 
         Raises:
-            InputError: If normalized units are combined with a sigma per feature.
+            InputError: If normalized units are combined with anything but one sigma above 0 on all observations.
         """
         if self.scales is None:
             return noise
         if noise.features is not None:
             raise InputError(f"normalized units need one sigma for all features, got {noise.features}")
+        if noise.action_sigma > 0:
+            raise InputError("normalized units are those of observations; they cannot be combined with action_sigma=")
+        # Features are weighed by their noise: without any a budget would be in the units of the environment.
+        if noise.sigma == 0:
+            raise InputError("normalized units need a sigma above 0")
         # The same noise after the agent's own division by these scales.
         return Noise.of([noise.sigma * scale for scale in self.scales])
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from surefoot.episodes import Baseline
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
@@ -29,7 +31,7 @@ from surefoot.proof.rounding import (
     format_upper,
 )
 from surefoot.provenance import install_command
-from surefoot.report.offsets import HeldBudget, named_features, step_seconds_of, unit_of_budgets
+from surefoot.report.offsets import HeldBudget, named_features, noisy_parts, step_seconds_of, unit_of_budgets
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -129,6 +131,22 @@ def as_frame(certificate: Certificate) -> DataFrame:
         raise InputError(f"to_frame() needs pandas; install it with: {install_command('frames')}") from error
     upper = None if certificate.upper is None else certificate.upper.tolist()
     return DataFrame({"budget": asked_budgets(certificate), "lower": certificate.lower.tolist(), "upper": upper})
+
+
+def in_units(certificate: Certificate, raw_unit: float) -> Certificate:
+    """Return a certificate in units of an agent's statistics, to be shown: all features then have one sigma.
+
+    Args:
+        certificate: In the units of the environment, in which each feature has a sigma of its own.
+        raw_unit: What one of the other units is there, of the feature with the least sigma.
+    """
+    metadata = dict(certificate.metadata)
+    del metadata["sigma_per_feature"]
+    metadata["features"] = [["one feature", len(certificate.metadata["sigma_per_feature"]), "normalized units"]]
+    # Twelve digits: those that were typed come back without the error of the division.
+    budgets = [float(f"{budget / raw_unit:.12g}") for budget in certificate.budgets]
+    sigma = float(f"{certificate.sigma / raw_unit:.12g}")
+    return replace(certificate, budgets=np.array(budgets), sigma=sigma, metadata=metadata)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -300,9 +318,9 @@ def headline(certificate: Certificate, required: float | None = None, baseline: 
 
 
 def _has_offsets(certificate: Certificate) -> bool:
-    """Return whether budgets are about whole episodes of features that have names, so that durations can be given."""
+    """Return whether budgets are about whole episodes of features that have units, so that durations can be given."""
     is_plain = certificate.kind is None and certificate.channel == "observations" and norm_of(certificate) == "l2"
-    return is_plain and bool(named_features(certificate.metadata))
+    return is_plain and any(feature.unit for feature in named_features(certificate.metadata))
 
 
 def offsets_of(certificate: Certificate, index: int) -> HeldBudget | None:
@@ -352,9 +370,9 @@ def _attacked_part(certificate: Certificate) -> str:
     # Without a list of features all have the same noise.
     if noisy == len(features):
         return ""
-    named = named_features(certificate.metadata)
-    if named:
-        return f" on {' and '.join(feature.name for feature in named)} ({noisy:,} of {len(features):,} features)"
+    parts = noisy_parts(certificate.metadata)
+    if parts is not None:
+        return f" on {' and '.join(parts[0])} ({noisy:,} of {len(features):,} features)"
     return f" on the {noisy:,} of {len(features):,} features that have noise"
 
 
@@ -446,8 +464,17 @@ def describe_noise(certificate: Certificate) -> str:
         return format_noise(certificate.sigma, certificate.action_sigma)
     if certificate.action_sigma > 0:
         return f"sigma {_list_sigmas(features)} by feature, sigma {format_exact(certificate.action_sigma)} on actions"
-    unit = f"perturbations are divided by sigma / {format_exact(certificate.sigma)}{_untouched_features(features)}"
-    return f"sigma {_list_sigmas(features)} by feature ({unit})"
+    parts = noisy_parts(certificate.metadata)
+    if parts is not None and len(set(features) - {0}) == 1:
+        with_noise, without = parts
+        described = f"sigma {format_exact(certificate.sigma)} on {' and '.join(with_noise)}"
+        if without:
+            described += f" ({' and '.join(without)} without noise: taken not to be perturbed)"
+        return described
+    # Computed ones have 17 digits; the file has all of them.
+    shown = [float(f"{sigma:.6g}") for sigma in features]
+    unit = f"perturbations are divided by sigma / {certificate.sigma:.6g}{_untouched_features(features)}"
+    return f"sigma {_list_sigmas(shown)} by feature ({unit})"
 
 
 def _describe_method(certificate: Certificate) -> str:

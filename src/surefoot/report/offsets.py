@@ -5,6 +5,7 @@ b = B / sqrt(k): a spike may be large, and what lasts must be small.
 
 ``HeldBudget``      the offsets as numbers, as a small table, as lines of text, as a picture, one of them in words
 ``named_features`` what a setup says about the features of an observation
+``noisy_parts``    the names of those that have noise, and of those that have none
 """
 
 from __future__ import annotations
@@ -121,6 +122,29 @@ class HeldBudget:
 def named_features(setup: Mapping[str, Any]) -> tuple[Feature, ...]:
     """Return the features that a setup names and that have noise; nothing where it names none, or makes no sense."""
     return tuple(_all_features(setup)[:MOST_NAMES])
+
+
+def noisy_parts(setup: Mapping[str, Any]) -> tuple[list[str], list[str]] | None:
+    """Return the names of the parts that have noise, and of those that have none; None where names do not say which."""
+    sigmas = setup.get("sigma_per_feature")
+    listed = setup.get("features")
+    if not isinstance(sigmas, list) or not isinstance(listed, list):
+        return None
+    with_noise: list[str] = []
+    without: list[str] = []
+    begin = 0
+    for row in listed:
+        if not (isinstance(row, list) and len(row) == 3 and is_count(row[1])):
+            return None
+        own = {sigma > 0 for sigma in sigmas[begin : begin + row[1]]}
+        begin += row[1]
+        # Half of a part has no name.
+        if len(own) != 1:
+            return None
+        (with_noise if True in own else without).append(str(row[0]))
+    if begin != len(sigmas) or len(listed) > MOST_NAMES:
+        return None
+    return with_noise, without
 
 
 def _all_features(setup: Mapping[str, Any]) -> list[Feature]:

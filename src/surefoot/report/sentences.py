@@ -119,6 +119,10 @@ def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
         what = "certified"
         if run.proved.ceiling is not None:
             what = f"of {format_exact(run.proved.ceiling)}, certified"
+            # "-100 of 0" would say little.
+            if run.proved.floor < 0:
+                scale = f"{format_exact(run.proved.floor)} to {format_exact(run.proved.ceiling)}"
+                what = f"on a scale from {scale}, certified"
         return f"≥ {format_lower(run.proved.lower[run.headline_index], run.digits)}", what
     if not certified and len(runs) == 1:
         mean, _, error = _strongest_attack(runs[0])[0].partition(" ± ")
