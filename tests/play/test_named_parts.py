@@ -87,11 +87,13 @@ def test_a_sigma_with_a_unit_must_have_the_units_of_its_part():
     for wrong in ("camera=m", "camera=", "camera=0.1,m"):
         with pytest.raises(argparse.ArgumentTypeError, match=r"must look like camera=0\.1,pos=0\.3m"):
             parse_sigma(wrong)
-    check_units(make_task(Gates, floor=0, ceiling=1, max_steps=1, feature_units={"camera": "m"}), sigma, "--sigma")
+    check_units(
+        make_task(Gates, floor=0, ceiling=1, max_steps=1, feature_units={"camera": "m"}).features, sigma, "--sigma"
+    )
     for units, known in (({"camera": "cm"}, "cm"), ({"clock": "m"}, "not declared")):
         task = make_task(Gates, floor=0, ceiling=1, max_steps=1, feature_units=units)
         with pytest.raises(InputError, match=f"--sigma gives camera in m, but its unit is {known}"):
-            check_units(task, sigma, "--sigma")
+            check_units(task.features, sigma, "--sigma")
 
 
 def test_every_command_with_a_sigma_checks_its_unit(monkeypatch, capsys):
