@@ -40,7 +40,6 @@ def add_explain(commands: Any) -> None:
         details="Prints perturbations that use up the budget: of one value once, of all values at every step.",
         examples=(
             "surefoot explain-budget 0.2 cartpole-5",
-            "surefoot explain-budget 0.2 --env LunarLander-v3 --sigma 0.1",
             "surefoot explain-budget 0.2 --shape 84,84 --max-steps 1000",
             "surefoot explain-budget 0.2 --env MyEnv-v0 --feature-units pos=m,speed=m/s --sigma pos=0.3",
         ),
