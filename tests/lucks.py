@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from laws import Floats, Law, atoms, beta
+from surefoot.proof.bounds.reset_luck import LuckyReturns
 from surefoot.proof.bounds.seed_groups import SeedGroups
-from surefoot.proof.planning.strategies import bound_group_means
+from surefoot.proof.planning.strategies import bound_group_means, bound_lucky_means
 
 ALPHA = 0.2
 
@@ -27,6 +28,12 @@ class Luck:
         kinds = rng.choice(len(self.given), n_groups, p=self.chances)
         drawn = [law.draw(rng, (n_groups, n_draws)) for law in self.given]
         return np.stack(drawn)[kinds, np.arange(n_groups)]
+
+    def draw_known(self, rng: np.random.Generator, n: int) -> LuckyReturns:
+        """Return one return of each seed, with its kind and a number that says nothing."""
+        kinds = rng.choice(len(self.given), n, p=self.chances)
+        drawn = np.stack([law.draw(rng, (n,)) for law in self.given])[kinds, np.arange(n)]
+        return LuckyReturns(drawn, np.stack([kinds.astype(np.float64), rng.normal(0, 1, n)], axis=1))
 
     def worst(self, c: float) -> float:
         """Return the mean over seeds of the worst-case mean given the seed."""
@@ -72,6 +79,21 @@ def misses(
     for _ in range(runs):
         table = luck.draw(rng, n_groups, n_draws)
         made = bound_group_means(table if change is None else change(table), [c], ALPHA, 0.0, 10.0)
+        low += float(made.lower.at(c)) > luck.worst(c) + 1e-9
+        assert made.mirror is not None
+        high += -float(made.mirror.at(c)) < luck.best(c) - 1e-9
+    return low, high
+
+
+def lucky_misses(
+    luck: Luck, *, runs: int, n: int, c: float, change: Callable[[LuckyReturns], LuckyReturns] | None = None
+) -> tuple[int, int]:
+    """Return how many lower and how many upper bounds of episodes whose luck is known are on the wrong side."""
+    rng = np.random.default_rng(17)
+    low = high = 0
+    for _ in range(runs):
+        episodes = luck.draw_known(rng, n)
+        made = bound_lucky_means(episodes if change is None else change(episodes), [c], ALPHA, 0.0, 10.0)
         low += float(made.lower.at(c)) > luck.worst(c) + 1e-9
         assert made.mirror is not None
         high += -float(made.mirror.at(c)) < luck.best(c) - 1e-9

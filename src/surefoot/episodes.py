@@ -34,6 +34,7 @@ ARRAYS = {
     "budget_used_per_step": np.dtype(np.float64),
     "reward_values": np.dtype(np.float64),
     "reward_repeats": np.dtype(np.int64),
+    "luck": np.dtype(np.float64),
 }
 # What a user may state of returns without a proof: the ends of a return, and the range of a reward.
 LIMITS = ("floor", "ceiling", "reward_range")
@@ -47,6 +48,8 @@ MOST_BLOCKS = 200_000  # of a run
 MOST_STEPS = 1_000_000  # of an episode
 LONGEST_UNIT = 40  # letters
 MOST_DRAWS = 100  # of the noise for one seed of the environment
+MOST_FEATURES = 32  # that are recorded at reset
+_LARGEST_FEATURE = 1e60  # its square, times a weight, is a float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +99,8 @@ class Episodes:
         budget_used_per_step: Squared perturbations at each step of an episode, summed over all episodes, or None.
         reward_values: Rewards by episode and step, equal ones in a row of one episode only once, or None.
         reward_repeats: How many steps in a row each of them was paid, or None.
+        luck: What the environment had drawn at reset: a row of numbers for each episode, read before the first noise,
+            or None. ``metadata["luck"]`` says which numbers.
         processors: Kind of processor that blocks were run on, and how many blocks in a row. It explains bits that
             differ; it is not part of the setup or of the hash.
     """
@@ -110,6 +115,7 @@ class Episodes:
     budget_used_per_step: NDArray[np.float64] | None = None
     reward_values: NDArray[np.float64] | None = None
     reward_repeats: NDArray[np.int64] | None = None
+    luck: NDArray[np.float64] | None = None
     processors: tuple[tuple[str, int], ...] = ()
 
     @classmethod
@@ -122,16 +128,22 @@ class Episodes:
         ceiling: float | None = None,
         lengths: ArrayLike | None = None,
         action_sigma: float = 0.0,
+        luck: ArrayLike | None = None,
         **metadata: Any,
     ) -> Episodes:
-        """Make a record of precomputed returns, after checking them."""
+        """Make a record of precomputed returns, after checking them; ``luck`` has a row for each."""
         noise = Noise.of(sigma, action_sigma)
+        known = None
+        if luck is not None:
+            known = np.array(luck, dtype=np.float64)
+            metadata["luck"] = "given"
         return cls(
             returns=checked_returns(returns, floor, ceiling),
             sigma=noise.sigma,
             floor=float(floor),
             ceiling=None if ceiling is None else float(ceiling),
             lengths=None if lengths is None else np.array(lengths, dtype=np.int64),
+            luck=known,
             metadata={**metadata, **noise.setup},
         )
 
@@ -143,6 +155,8 @@ class Episodes:
             column = getattr(self, name)
             if column is not None and column.shape != self.returns.shape:
                 raise InputError(f"{name} must have one entry per return ({self.returns.size}), got {column.shape}")
+        if self.luck is not None:
+            check_luck("luck", self.luck, self.returns.size)
 
     def __len__(self) -> int:
         return int(self.returns.size)
@@ -169,6 +183,7 @@ class Episodes:
             ceiling=self.ceiling,
             lengths=_copy_rows(self.lengths, rows),
             budget_used=_copy_rows(self.budget_used, rows),
+            luck=_copy_rows(self.luck, rows),
             metadata=self.metadata,
             processors=self._processors_of(rows),
             **self._rewards_of(rows),
@@ -291,6 +306,7 @@ class Episodes:
             budget_used_per_step=_sum_columns([part.budget_used_per_step for part in parts]),
             reward_values=_join_columns([part.reward_values for part in parts]),
             reward_repeats=_join_columns([part.reward_repeats for part in parts]),
+            luck=_join_columns([part.luck for part in parts]),
             metadata=first.metadata,
             processors=processors,
         )
@@ -376,7 +392,7 @@ def check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mappin
     max_steps = setup.get("max_steps")
     if not is_count(max_steps) and max_steps is not None:
         raise InputError(f"{path} has max_steps {max_steps!r:.40}, expected a whole number")
-    shapes = _expected_shapes(arrays, setup)
+    shapes = _expected_shapes(path, arrays, setup)
     for name, array in arrays.items():
         if array.dtype != ARRAYS[name]:
             raise InputError(f"{path}: {name} must be {ARRAYS[name]}, got {array.dtype}")
@@ -396,7 +412,25 @@ def check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mappin
         _check_rewards(path, arrays, setup)
 
 
-def _expected_shapes(arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def check_luck(what: str, luck: NDArray[Any], n_episodes: int) -> None:
+    """Reject what is no row of some moderate numbers for each episode.
+
+    Raises:
+        InputError: If it is none.
+    """
+    if luck.dtype != np.float64 or luck.ndim != 2 or len(luck) != n_episodes or not 1 <= luck.shape[1] <= MOST_FEATURES:
+        raise InputError(
+            f"{what} must be float64 with a row of 1 to {MOST_FEATURES} numbers for each of {n_episodes} episodes, got "
+            f"{luck.dtype} of shape {luck.shape}"
+        )
+    # The comparison is false for NaN too.
+    if luck.size and not -_LARGEST_FEATURE <= luck.min() <= luck.max() <= _LARGEST_FEATURE:
+        raise InputError(f"{what} must be finite numbers of at most {_LARGEST_FEATURE:g}")
+
+
+def _expected_shapes(
+    path: object, arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
     """Return the shape that each array must have."""
     n_episodes = len(arrays["returns"])
     max_steps = setup.get("max_steps")
@@ -406,6 +440,12 @@ def _expected_shapes(arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any
     elif "budget_used_per_step" in arrays:
         # One number per step, of any number of steps.
         shapes["budget_used_per_step"] = arrays["budget_used_per_step"].shape[:1]
+    # Luck that no setup names would be compared with no rerun.
+    if ("luck" in arrays) != isinstance(setup.get("luck"), str):
+        raise InputError(f"{path} must have an array luck if its setup says what luck is, and only then")
+    if "luck" in arrays:
+        check_luck(f"{path}: luck", arrays["luck"], n_episodes)
+        shapes["luck"] = arrays["luck"].shape
     for name in ("reward_values", "reward_repeats"):
         if name in arrays:
             # One number per reward, of any number of rewards; as many repeats as values is checked with what they say.

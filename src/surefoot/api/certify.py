@@ -39,6 +39,7 @@ def certify_run(
     stop: StoppingRule | None = None,
     n_episodes: int | None = None,
     draws_per_seed: int = 1,
+    luck: str | None = None,
     seed: int | None = None,
     device: str = "cpu",
     workers: AnyWorkers = 1,
@@ -72,6 +73,9 @@ def certify_run(
         n_episodes: Number of episodes, 10,000 by default; with ``stop`` the most there may be.
         draws_per_seed: Episodes in a row that have the same seed of the environment and noise of their own, for
             certificates that are not worse for the environment's own luck; ``n_episodes`` counts all of them.
+        luck: What is read of each episode at reset, before any noise: places in the first observation, counted from 0
+            ("0,2"), or ``module:function`` of that observation and its info. If pilot episodes show that it decides
+            much of the return, no attack is assumed to change that.
         seed: Seed of the run. By default it follows from agent and setup, so that no agent can contain it.
         device: "cpu", "cuda" or "auto".
         workers: Processes to run episodes with, None for one per core, or other workers; they do not change the
@@ -104,6 +108,7 @@ def certify_run(
         workers=workers,
         per_step=_keeps_steps(query),
         draws_per_seed=draws_per_seed,
+        luck=luck,
     )
     query = query or Query.for_task(plan.task, plan.noise)
     if stop is not None:
@@ -111,6 +116,8 @@ def certify_run(
         query = query.with_budget(stop.budget)
     if stop is not None and draws_per_seed > 1:
         raise InputError("draws_per_seed= cannot be combined with a sequential run")
+    if stop is not None and luck is not None:
+        raise InputError("luck= cannot be combined with a sequential run")
     name = run_name(plan)
     if stop is not None:
         name += "-sequential"

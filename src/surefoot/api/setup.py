@@ -72,6 +72,7 @@ def plan_run(
     workers: AnyWorkers = 1,
     per_step: bool = False,
     draws_per_seed: int = 1,
+    luck: str | None = None,
 ) -> Plan:
     """Return the plan of a run, with the seed that follows from agent and setup where none is given.
 
@@ -93,6 +94,7 @@ def plan_run(
         device=find_device(device, workers),
         per_step=per_step,
         draws_per_seed=draws_per_seed,
+        luck=luck,
     )
     return seeded_plan(plan, seed)
 

@@ -179,6 +179,12 @@ def _add_advanced(parser: argparse.ArgumentParser) -> None:
         help="run each seed of the environment K times, with noise of its own: better bounds where the environment's "
         "luck decides more than the noise; --episodes counts all (default: 1)",
     )
+    more.add_argument(
+        "--luck",
+        metavar="WHAT",
+        help="read how lucky each episode begins, before any noise: places in the first observation, as 0,2, or "
+        "module:function of it and its info; better bounds where that decides much of the return (default: not read)",
+    )
     more.add_argument("--gamma", type=float, metavar="G", help="discount factor of the return (default: none)")
     add_units(parser)
 
@@ -234,7 +240,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
             task,
             agent,
             **how,
-            **pick(arguments, "draws_per_seed", "record", "baseline"),
+            **pick(arguments, "draws_per_seed", "luck", "record", "baseline"),
             require=require,
             stop=stop,
             n_episodes=n_episodes,
@@ -289,7 +295,7 @@ def _run_share(arguments: argparse.Namespace, task: Task, agent: Policy | None, 
     """Run some of the blocks; nothing is certified of them."""
     from surefoot.api.certify import certify_share
 
-    of_whole_run = ("require", "tol", "tol_budget", "max_episodes", "record", "bundle", "draws_per_seed")
+    of_whole_run = ("require", "tol", "tol_budget", "max_episodes", "record", "bundle", "draws_per_seed", "luck")
     refuse(arguments, of_whole_run, "--blocks: a share is not certified; use them when all shares are merged")
     with workers_of(arguments) as workers, progress_bar("running", "episodes", arguments) as report:
         folder, n_episodes = certify_share(
@@ -311,7 +317,7 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
     from surefoot.runs.returns import STANDARD_INPUT, read_returns
 
     running = ("agent", "workers", "ray", "blocks", "seed", "gamma", "tol", "tol_budget", "max_episodes")
-    about_agents = ("action_sigma", "mixed", "units", "draws_per_seed", "baseline", "record", "bundle")
+    about_agents = ("action_sigma", "mixed", "units", "draws_per_seed", "luck", "baseline", "record", "bundle")
     refuse(arguments, (*running, *about_agents, *OF_ENVIRONMENT), "--returns: no episodes are run")
     episodes, taken = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     run = certify_returns(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from surefoot.cli.options import add_agent, add_output, pick, print_json, progress_bar, say, workers_of
-from surefoot.cli.parser import AGENT, RUN, STATISTICS, add_command, section
+from surefoot.cli.parser import ADVANCED, AGENT, RUN, STATISTICS, add_command, section
 from surefoot.cli.task import add_code
 from surefoot.errors import InputError
 
@@ -44,6 +44,9 @@ def add_verify(commands: Any) -> None:
     what.add_argument("--agent-b", metavar="AGENT", help="the second agent of a comparison, as --agent is the first")
     what.add_argument("--env", metavar="ID", help="the run's environment, if its name would import a module")
     add_code(parser)
+    section(parser, ADVANCED).add_argument(
+        "--luck", metavar="FUNCTION", help="module:function that read how lucky each episode began, if there is one"
+    )
     checked = section(parser, STATISTICS)
     checked.add_argument(
         "--blocks",
@@ -83,7 +86,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
             wrappers=arguments.wrapper or (),
             env_modules=arguments.env_module or (),
             **pick(arguments, "agent", "agent_b", "blocks", "fresh", "seed"),
-            **pick(arguments, "success", "env_kwargs", "allow_pickle", "vecnormalize"),
+            **pick(arguments, "success", "luck", "env_kwargs", "allow_pickle", "vecnormalize"),
             workers=_as_processes(workers),
             progress=report,
         )

@@ -25,6 +25,7 @@ from surefoot.play.envs.base import BatchEnv
 from surefoot.play.envs.gymnasium_env import are_same_streams, global_streams
 from surefoot.play.meter import Meter
 from surefoot.play.plan import Plan, limits_of_actions
+from surefoot.play.reset_luck import read_luck
 from surefoot.play.row_checks import RowChecks
 from surefoot.play.streams import Purpose, Stream, block_seeds, draw_seeds, policy_seeds
 
@@ -155,6 +156,7 @@ def _play_rows(
         budget_used_per_step=budget_used_per_step,
         reward_values=reward_values,
         reward_repeats=reward_repeats,
+        luck=loop.luck,
         metadata=plan.facts(),
     )
 
@@ -214,6 +216,8 @@ class BlockLoop:
         # Return, length and budget used of every episode, by its number in the block.
         self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
         self.largest = torch.zeros((), device=device)  # absolute value of any observation
+        self.reads_luck = plan.luck
+        self.luck: NDArray[np.float64] | None = None
         self.units = None
         self.noisy = None
         if isinstance(channel.sigmas, Tensor):
@@ -232,6 +236,9 @@ class BlockLoop:
             # The last block may have fewer episodes than rows.
             self.env.keep_rows(self.number)
             observation = observation[: self.n_envs]
+        if self.reads_luck is not None:
+            # before anything is perturbed, and before the first noise; each row runs one episode
+            self.luck = read_luck(self.reads_luck, observation, getattr(self.env, "reset_infos", None))
         self.memory = self.recall.empty(observation.float())
         action: Tensor | None = None
         row_checks = RowChecks(self.policy, self.noisy)

@@ -23,6 +23,7 @@ from surefoot.episodes import LIMITS, MOST_BLOCKS, MOST_DRAWS, MOST_EPISODES, Ep
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.channel import EPISODE, Attacker, Scope
+from surefoot.play.reset_luck import check_luck_names
 from surefoot.play.streams import check_purpose, seed_sequence
 from surefoot.play.task import Task
 from surefoot.provenance import sha256
@@ -52,6 +53,8 @@ class Plan:
         channels: What it perturbs: "observations", "actions" or both.
         per_step: Whether to keep the rewards of each step, for certificates against a budget per step.
         draws_per_seed: How many episodes in a row have the same seed of the environment, and noise of their own.
+        luck: What is read of each episode at reset: places in the first observation ("0,2"), or ``module:function`` of
+            that observation and its info. None reads nothing.
     """
 
     task: Task
@@ -69,6 +72,7 @@ class Plan:
     channels: tuple[str, ...] = ("observations",)
     per_step: bool = False
     draws_per_seed: int = 1
+    luck: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("n_episodes", "n_envs", "episodes_per_env", "draws_per_seed"):
@@ -96,6 +100,19 @@ class Plan:
             _check_step_rewards(self.task)
         if self.draws_per_seed > 1:
             self._check_draws()
+        if self.luck is not None:
+            self._check_luck()
+
+    def _check_luck(self) -> None:
+        """Reject luck where it is not known when an episode begins, or not certified."""
+        check_luck_names(str(self.luck), self.task.spaces.shape)
+        # A later episode of an environment begins without a reset of its own that could be read.
+        if self.episodes_per_env not in (None, 1):
+            raise InputError("luck= goes with one episode per environment; leave episodes_per_env= out")
+        if self.attacker is not None or self.per_step or self.purpose or self.draws_per_seed > 1:
+            raise InputError(
+                "luck= goes with certificates of whole episodes; leave attacker=, per_step= and draws_per_seed= out"
+            )
 
     def _check_draws(self) -> None:
         """Reject several draws per seed of what is not certified so."""
@@ -146,6 +163,8 @@ class Plan:
         """How many episodes a block has."""
         if self.draws_per_seed > 1:
             return self.block_envs * self.draws_per_seed
+        if self.luck is not None:
+            return self.block_envs
         return self.block_envs * (self.episodes_per_env or self._default_blocks[1])
 
     @property
@@ -211,6 +230,8 @@ class Plan:
             facts["gamma"] = scoring.gamma
         if self.draws_per_seed > 1:
             facts["draws_per_seed"] = self.draws_per_seed
+        if self.luck is not None:
+            facts["luck"] = self.luck
         stated = self._stated_limits()
         if stated:
             facts["stated_by_user"] = stated
@@ -256,6 +277,8 @@ class Plan:
             gamma=scoring.gamma,
             draws_per_seed=self.draws_per_seed,
         )
+        if self.luck is not None:
+            made_up = replace(made_up, luck=np.zeros((len(made_up), 1)))
         if not self.per_step:
             return made_up
         lengths = np.full(len(returns), scoring.max_steps)

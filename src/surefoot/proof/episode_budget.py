@@ -26,6 +26,7 @@ from surefoot.files import number
 from surefoot.proof.bounds import bands as cdf
 from surefoot.proof.bounds import from_band as worst_case
 from surefoot.proof.bounds.bands import Band
+from surefoot.proof.bounds.reset_luck import LuckyReturns
 from surefoot.proof.certificate import (
     Bounds,
     Certificate,
@@ -36,7 +37,13 @@ from surefoot.proof.certificate import (
 )
 from surefoot.proof.planning.auto import choose_method
 from surefoot.proof.planning.bettors import PLANNER_VERSION
-from surefoot.proof.planning.strategies import BoundedMeans, bets_as_json, both_sides, bound_group_means
+from surefoot.proof.planning.strategies import (
+    BoundedMeans,
+    bets_as_json,
+    both_sides,
+    bound_group_means,
+    bound_lucky_means,
+)
 from surefoot.proof.rounding import OUTWARD, format_exact, rounded_lower, rounded_upper
 
 if TYPE_CHECKING:
@@ -45,9 +52,9 @@ if TYPE_CHECKING:
 # The paper bounds the probability of each number of steps there.
 PER_THRESHOLD_TASKS = ("cartpole-1", "cartpole-5")
 BANDS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
-METHODS = ("auto", "paper", "betting", "sequential", "nested", *BANDS)
+METHODS = ("auto", "paper", "betting", "sequential", "nested", "luck", *BANDS)
 # methods that decide on earlier returns what they do with later ones
-PLANNED = ("auto", "betting", "sequential", "nested")
+PLANNED = ("auto", "betting", "sequential", "nested", "luck")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -303,10 +310,14 @@ def _prove_bounds(
     if method == "nested":
         groups = returns.reshape(-1, episodes.draws_per_seed)
         return bound_group_means(groups, scaled, alpha, floor, ceiling), None
+    if method == "luck":
+        return bound_lucky_means(_lucky_returns(returns, episodes), scaled, alpha, floor, ceiling), None
     if method != "auto":
         return _fixed_band(method, returns, episodes, alpha, query.threshold_spacing), None
     declared = bool(episodes.metadata.get("binary"))
-    choice = choose_method(returns, scaled, alpha, floor, ceiling, declared=declared)
+    choice = choose_method(returns, scaled, alpha, floor, ceiling, declared=declared, features=episodes.luck)
+    if choice.method == "luck":
+        return bound_lucky_means(_lucky_returns(returns, episodes), scaled, alpha, floor, ceiling), choice.to_json()
     if choice.method == "betting":
         # All returns: bets are made one after the other, on nothing that they have seen.
         means = both_sides(returns, scaled, alpha, floor, ceiling, n_inspected=choice.pilot)
@@ -316,6 +327,13 @@ def _prove_bounds(
     if choice.method == "band":
         return cdf.tail_tight(rest, alpha), choice.to_json()
     return cdf.spread_thresholds(rest, choice.points, choice.survival_alphas, choice.cdf_alphas), choice.to_json()
+
+
+def _lucky_returns(returns: Floats, episodes: Episodes) -> LuckyReturns:
+    """Return the returns with what was recorded at reset."""
+    if episodes.luck is None:
+        raise InputError("method 'luck' needs to know how each episode began; run episodes with luck=")
+    return LuckyReturns(returns, episodes.luck)
 
 
 def _nested_method(method: str, query: Query, n_draws: int) -> str:

@@ -43,6 +43,8 @@ def run_name(plan: Plan) -> str:
         name += "-steps"
     if plan.draws_per_seed > 1:
         name += f"-draws{plan.draws_per_seed}"
+    if plan.luck is not None:
+        name += f"-luck{_hash_briefly(plan.luck)}"
     if plan.task.scoring.gamma is not None:
         name += f"-discount{plan.task.scoring.gamma:g}"
     # File systems take names of up to 255 bytes.

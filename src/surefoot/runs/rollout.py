@@ -36,6 +36,7 @@ def rollout(
     budget: float = 0.0,
     channel: str | None = None,
     per_step: bool = False,
+    luck: str | None = None,
     progress_callback: Progress | None = None,
 ) -> Episodes:
     """Run episodes of a smoothed agent and return their record: ready to be certified, unless they are attacked.
@@ -70,6 +71,7 @@ def rollout(
         budget: The attacker's l2 budget per episode.
         channel: What it perturbs, "observations", "actions" or "both"; by default what has noise, else observations.
         per_step: Whether to keep the rewards of each step, for ``surefoot.certify_per_step``.
+        luck: What to read of each episode at reset, as ``surefoot.certify_run`` takes it.
         progress_callback: Called with the numbers of finished and of all episodes.
 
     Raises:
@@ -89,6 +91,7 @@ def rollout(
         device=resolve_device(device, remote=backend == "ray"),
         n_envs=n_envs,
         per_step=per_step,
+        luck=luck,
     )
     # Before an attacker is put in: the seed of an agent does not depend on who attacks it.
     plan = seeded_plan(plan, seed)

@@ -102,7 +102,7 @@ def attacked_plan(plan: Plan, budget: float) -> Plan | None:
     """Return the same plan under an attack that runs quickly; None for a budget of 0."""
     if budget <= 0:
         return None
-    plan = replace(plan, draws_per_seed=1)
+    plan = replace(plan, draws_per_seed=1, luck=None)
     return replace(plan, attacker=_quick_attack(plan, budget), budget=budget)
 
 
@@ -130,7 +130,8 @@ def _record_tape(plan: Plan, name: str, episode: int | None) -> dict[str, NDArra
     is_picture = len(plan.task.spaces.shape) >= 2
     if episode is None:
         # On a stream of its own: what is shown here is part of no certificate.
-        plan = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,), draws_per_seed=1)
+        plan = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, draws_per_seed=1)
+        plan = replace(plan, purpose=(Purpose.TAPED,), luck=None)
         episode = 0
     tape = Recording(episode, MOST_PICTURES if is_picture else MOST_REPLAY_STEPS)
     # With its whole block: alone it would be rounded otherwise, and its noise would be another one's.

@@ -55,6 +55,8 @@ def verify_command(folder: Path, setup: Mapping[str, Any], typed: str | None, *,
         harmless = all(value is None or isinstance(value, bool | int | float) for value in kwargs.values())
         if imports_code(environment, wrappers, modules, success) or not harmless:
             words += needed_options(environment, wrappers, modules, success, kwargs)
+    if ":" in str(setup.get("luck", "")):
+        words += ["--luck", str(setup["luck"])]
     return shlex.join(words)
 
 

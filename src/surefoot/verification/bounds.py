@@ -18,6 +18,7 @@ from surefoot.verification.plan_again import (
     plan_shared,
     recompute_bets,
     recompute_group_bets,
+    recompute_luck_bets,
     recompute_step_bets,
 )
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
@@ -51,23 +52,13 @@ def check_episode_bounds(raw: Raw) -> list[str]:
         method = chosen_method(raw.returns.size, choice)
         if other is None:
             declared = bool(raw.setup.get("binary"))
-            wrong += check_choice(raw.returns, claim, choice, declared=declared)
+            features = raw.arrays.get("luck")
+            wrong += check_choice(raw.returns, claim, choice, declared=declared, features=features)
     elif choice is not None and method != "sequential":
         wrong.append(f"the method {method} selects no method, but a choice is recorded")
-    if method == "nested":
-        n_draws = raw.setup.get("draws_per_seed")
-        lower, upper, unplanned = recompute_group_bets(raw.returns, n_draws, claim, bets)
-        if other and unplanned:
-            raise CannotRecomputeError(f"the bets differ from those planned here: {other}")
-        wrong += unplanned
-    elif method in ("betting", "sequential"):
-        stop = read_stop(choice, claim.budgets) if method == "sequential" else None
-        # returns that have selected the method are not bet on
-        n_inspected = 0
-        if claim.method == "auto":
-            assert choice is not None
-            n_inspected = choice["pilot"]
-        lower, upper, unplanned = recompute_bets(raw.returns, claim, bets, stop, n_inspected=n_inspected)
+    bettings = ("betting", "sequential", "nested", "luck")
+    if method in bettings:
+        lower, upper, unplanned = _recompute_betting(raw, claim, method)
         if other and unplanned:
             raise CannotRecomputeError(f"the bets differ from those planned here: {other}")
         wrong += unplanned
@@ -75,9 +66,30 @@ def check_episode_bounds(raw: Raw) -> list[str]:
         lower, upper = recompute_auto(raw.returns, claim, choice)
     else:
         lower, upper = recompute(raw.returns, claim)
-    if bets is not None and method not in ("betting", "sequential", "nested"):
+    if bets is not None and method not in bettings:
         wrong.append(f"the method {method} makes no bets, but bets are recorded")
     return wrong + _compare_bounds(raw, claim, lower, upper)
+
+
+def _recompute_betting(raw: Raw, claim: Claim, method: str) -> tuple[Side, Side | None, list[str]]:
+    """Return lower and upper bounds of a method that bets, and where its bets are not those planned here."""
+    bets = raw.certificate.get("bets")
+    if method == "nested":
+        return recompute_group_bets(raw.returns, raw.setup.get("draws_per_seed"), claim, bets)
+    if method == "luck":
+        if "luck" not in raw.arrays:
+            raise CannotRecomputeError("the episode data do not say what was known at reset")
+        return recompute_luck_bets(raw.returns, raw.arrays["luck"], claim, bets)
+    choice = raw.certificate.get("method_selection")
+    stop = None
+    if method == "sequential":
+        stop = read_stop(choice, claim.budgets)
+    # returns that have selected the method are not bet on
+    n_inspected = 0
+    if claim.method == "auto":
+        assert choice is not None
+        n_inspected = choice["pilot"]
+    return recompute_bets(raw.returns, claim, bets, stop, n_inspected=n_inspected)
 
 
 def check_shared_bounds(raw: Raw) -> list[str]:

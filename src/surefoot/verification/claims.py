@@ -19,11 +19,20 @@ from surefoot.verification.verdict import FAILED, IMPOSSIBLE, Verdict
 # Fields of certificates that the setup has too.
 _COPIED: tuple[str, ...] = ("sigma", "sigma_per_feature", "floor", "ceiling", "gamma", "max_steps")
 _COPIED += ("task", "agent", "agent_sha256", "seed", "stochastic", "action_sigma", "draws_per_seed")
-_COPIED += ("success", "features", "step_seconds")
+_COPIED += ("success", "features", "step_seconds", "luck")
 _NEEDED = {"schema", "confidence", "n_episodes", "method", "record_sha256", "budgets", "lower", "upper", "statement"}
 _NEEDED |= {"task", "agent", "agent_sha256", "seed", "sigma", "floor", "ceiling", "estimate", "estimate_sem"}
 _OPTIONAL = {"gamma", "sigma_per_feature", "stochastic", "norm", "max_steps"}
-_OPTIONAL |= {"stated_by_user", "action_sigma", "channel", "draws_per_seed", "success", "features", "step_seconds"}
+_OPTIONAL |= {
+    "stated_by_user",
+    "action_sigma",
+    "channel",
+    "draws_per_seed",
+    "luck",
+    "success",
+    "features",
+    "step_seconds",
+}
 _NEEDED_BY_FILE = {
     "certificate.json": _NEEDED | {"joint_confidence", "threshold_spacing"},
     "shared.json": _NEEDED | {"kind", "n_shared_episodes", "certain", "n_pilot_episodes"},

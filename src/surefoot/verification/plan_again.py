@@ -15,16 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.proof.bounds.reset_luck import LuckyReturns, OrderedLuck
 from surefoot.proof.bounds.samples import OrderedOutcomes, Samples
 from surefoot.proof.bounds.seed_groups import OrderedGroups, SeedGroups
 from surefoot.proof.bounds.settle import AlphaShare, Bet, CapitalAccount, Planner, Settlement, Strategy
 from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns
 from surefoot.proof.planning import thetas
-from surefoot.proof.planning.auto import select_method, selection_size
+from surefoot.proof.planning.auto import choose_luck, select_method, selection_size
 from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.strategies import AnytimeStrategy, FixedNumberStrategy
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side
 from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, check_rows, check_sides, settled
+from surefoot.verification.recompute.reset_luck import settle_luck_bets
 from surefoot.verification.recompute.seed_groups import settle_group_bets, table_of
 from surefoot.verification.recompute.sequential import Stop
 from surefoot.verification.recompute.shared_budget import SharedClaim
@@ -55,7 +57,7 @@ def is_planned(certificate: dict[str, Any]) -> bool:
     method = certificate.get("method")
     if certificate.get("kind") == "shared":
         return method == "betting"
-    return method in ("auto", "betting", "sequential", "nested", "per-step")
+    return method in ("auto", "betting", "sequential", "nested", "luck", "per-step")
 
 
 def plan_shared(pilot: Floats, rounds: int, width: float | None, claim: SharedClaim) -> tuple[Floats, Floats]:
@@ -63,7 +65,9 @@ def plan_shared(pilot: Floats, rounds: int, width: float | None, claim: SharedCl
     return thetas.choose_thetas(pilot, rounds, width, claim.alpha, claim.costs)
 
 
-def check_choice(returns: Floats, claim: Claim, choice: Any, *, declared: bool = False) -> list[str]:
+def check_choice(
+    returns: Floats, claim: Claim, choice: Any, *, declared: bool = False, features: Floats | None = None
+) -> list[str]:
     """Return where the record differs from what the planner selects, given the pilot episodes alone.
 
     Args:
@@ -71,12 +75,16 @@ def check_choice(returns: Floats, claim: Claim, choice: Any, *, declared: bool =
         claim: What the certificate says its bounds were computed from.
         choice: What the certificate says was selected.
         declared: Whether the setup says that episodes are won or lost.
+        features: What was recorded of each episode at reset, or None.
     """
     scaled_budgets = np.array([budget / claim.sigma for budget in claim.budgets])
     first = returns[: selection_size(returns.size)].copy()
-    again = select_method(
-        first, returns.size, scaled_budgets, claim.alpha, claim.floor, claim.ceiling, declared=declared
-    ).to_json()
+    where = (scaled_budgets, claim.alpha, claim.floor, claim.ceiling)
+    selected = select_method(first, returns.size, *where, declared=declared)
+    if features is not None and scaled_budgets.any():
+        pilot = LuckyReturns(returns[: selected.pilot].copy(), features[: selected.pilot].copy())
+        selected = choose_luck(selected, pilot, returns.size)
+    again = selected.to_json()
     if choice["pilot"] != again["pilot"]:
         return [f"the method is selected on {again['pilot']} episodes, not on {choice['pilot']!r}"]
     if choice["method"] != again["method"]:
@@ -231,6 +239,37 @@ def _one_side_of_groups(
     return settle_group_bets(table, claim, ends, rerun.bettors, rows)
 
 
+def recompute_luck_bets(
+    returns: Floats, features: Floats, claim: Claim, bets: Any
+) -> tuple[Side, Side | None, list[str]]:
+    """Plan all bets on returns with their luck again and compute what they prove.
+
+    Args:
+        returns: All returns in order.
+        features: What was recorded of each episode at reset.
+        claim: What the certificate says its bounds were computed from.
+        bets: What the certificate says was bet.
+    """
+    check_sides(bets, claim)
+    lower, wrong = _one_side_of_luck(returns, features, (claim.floor, claim.ceiling), claim, bets["lower"])
+    if claim.ceiling is None:
+        return lower, None, wrong
+    ends = (-claim.ceiling, -claim.floor)
+    mirror, also = _one_side_of_luck(-returns, features, ends, claim, bets["upper"])
+    return lower, Side(-mirror.best, -mirror.least), wrong + [f"upper: {text}" for text in also]
+
+
+def _one_side_of_luck(
+    returns: Floats, features: Floats, ends: tuple[float, float | None], claim: Claim, rows: list[Any]
+) -> tuple[Side, list[str]]:
+    check_rows(rows)
+    strategy = FixedNumberStrategy(claim.scaled_budgets, claim.alpha, ends[0], None, returns.size)
+    ordered = OrderedLuck(LuckyReturns(returns, features))
+    rerun = _Rerun(strategy, ordered, rows, claim.alpha)
+    Settlement(rerun, claim.alpha, *ends).after(ordered)
+    return settle_luck_bets(returns, features, claim, ends, rerun.bettors, rows)
+
+
 class _Rerun:
     """A strategy whose planners are handed copies of earlier returns, and whose bets are kept, in ``bettors``."""
 
@@ -309,6 +348,8 @@ class _Copies:
         self._arrays = [_Copied(outcomes.outcomes)]
         if isinstance(outcomes, OrderedGroups):
             self._arrays.append(_Copied(outcomes.groups.returns))
+        if isinstance(outcomes, OrderedLuck):
+            self._arrays.append(_Copied(outcomes.episodes.features))
         if isinstance(outcomes, OrderedRewards):
             rewards = outcomes.rewards
             self._arrays += [_Copied(array) for array in (rewards.values, rewards.begins, rewards.ends, rewards.first)]
@@ -318,6 +359,8 @@ class _Copies:
         returns, *others = self._arrays
         if isinstance(self.outcomes, OrderedGroups):
             return OrderedGroups(SeedGroups(others[0].first(n)), returns.first(n), self.samples)
+        if isinstance(self.outcomes, OrderedLuck):
+            return OrderedLuck(LuckyReturns(returns.first(n), others[0].first(n)), self.samples)
         if not isinstance(self.outcomes, OrderedRewards):
             return OrderedOutcomes(returns.first(n), self.samples)
         rewards = self.outcomes.rewards

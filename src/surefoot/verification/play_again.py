@@ -24,6 +24,7 @@ from surefoot.noise import Noise
 from surefoot.play.environments import inspect
 from surefoot.play.envs.source import Source, registered_steps
 from surefoot.play.plan import Plan
+from surefoot.play.reset_luck import imports_function
 from surefoot.play.rollout import Progress, run_blocks
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
@@ -57,6 +58,7 @@ class RerunOptions:
         wrappers: The wrappers around it that may be called.
         env_modules: The modules that register it and may be imported.
         success: The condition that is the return, which may be imported and called.
+        luck: The function of what was known at reset, which may be imported and called.
         env_kwargs: What it may be made with, where that is more than numbers.
         allow_pickle: Whether the agent's file may be unpickled.
         vecnormalize: Statistics of the agent's observations.
@@ -69,6 +71,7 @@ class RerunOptions:
     wrappers: tuple[str, ...] = ()
     env_modules: tuple[str, ...] = ()
     success: str | None = None
+    luck: str | None = None
     env_kwargs: Mapping[str, Any] | None = None
     allow_pickle: bool = False
     vecnormalize: str | None = None
@@ -99,6 +102,7 @@ def load_plan(raw: Raw, options: RerunOptions) -> Plan:
             device=_device_of(setup),
             per_step="reward_range" in setup,
             draws_per_seed=setup.get("draws_per_seed", 1),
+            luck=_luck_of(setup, options),
         )
     except DeadWorkerError:
         # It says something about the environment, not about the setup.
@@ -131,6 +135,17 @@ def _task_of(setup: Mapping[str, Any], options: RerunOptions) -> Task:
     if "reward_range" in setup and not is_own:
         task = replace(task, scoring=replace(task.scoring, reward_range=_reward_range(setup)))
     return task
+
+
+def _luck_of(setup: Mapping[str, Any], options: RerunOptions) -> str | None:
+    """Return what is read at reset, if the caller allowed the function that reads it."""
+    luck = setup.get("luck")
+    if luck is None:
+        return None
+    luck = str(luck)
+    if imports_function(luck) and options.luck != luck:
+        raise CannotRerunError(f"luck would import a function; use --luck {shlex.quote(luck)} to allow it")
+    return luck
 
 
 def _reward_range(setup: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -309,6 +324,7 @@ def run_fresh(
                     purpose=purpose,
                     n_episodes=count * n_draws,
                     n_envs=width,
+                    luck=None,
                 )
             )
     if plan.gpu_share:
@@ -352,6 +368,8 @@ def rerun_blocks(
         first = index * plan.block_size
         found = _compare_block(index, "returns", first, episodes.returns, raw.arrays.get("returns"))
         found += _compare_block(index, "lengths", first, episodes.lengths, raw.arrays.get("lengths"))
+        if episodes.luck is not None:
+            found += _compare_block(index, "luck", first, episodes.luck, raw.arrays.get("luck"))
         if episodes.reward_values is not None:
             found += _compare_rewards(index, first, episodes, raw)
         there = raw.processor_of(index)

@@ -17,6 +17,7 @@ from surefoot.agents.resolve import locate
 from surefoot.agents.torch_agents import kept_state
 from surefoot.errors import DependentRowsError, InputError
 from surefoot.play.plan import Plan, own_seed
+from surefoot.play.reset_luck import imports_function
 from surefoot.verification.attack_again import with_recorded_attack
 from surefoot.verification.bounds import divisor_of_budgets
 from surefoot.verification.play_again import (
@@ -174,6 +175,8 @@ def _list_unchecked(plan: Plan, n_fresh: int) -> list[str]:
             "that the agent acts alike elsewhere: it is a program, which may read files or the clock, and its hash "
             "does not cover these"
         )
+    if imports_function(plan.luck):
+        found.append(f"that {plan.luck} reads nothing that the noise has touched: it was imported here")
     if runs_code(plan):
         found.append("the code of the environment: it was imported here, and no hash covers it")
     if plan.task.made_with.get("env_files"):
@@ -246,10 +249,10 @@ def _rerun_sample(
     size = plan.block_size
     n_blocks = -(-n // size)
     # Without a ceiling one forged return decides everything, and one block may decide which of two agents is better, or
-    # where a quantile is. Of several draws per seed nobody has measured how few forged blocks matter.
+    # where a quantile is. Of several draws per seed, or of luck, nobody has measured how few forged blocks matter.
     n_forged = 1
     only_means = raw.name != COMPARED and not any(KINDS.keys() & each.certificate.keys() for each in certified)
-    if plan.task.scoring.ceiling is not None and only_means and plan.draws_per_seed == 1:
+    if plan.task.scoring.ceiling is not None and only_means and plan.draws_per_seed == 1 and plan.luck is None:
         n_forged = least_forgery(raw.returns, size, radii, float(raw.setup["floor"]))
     if blocks == "enough":
         n_rerun = enough_blocks(n_blocks, n_forged)
@@ -385,7 +388,9 @@ def _early_sums(raw: Raw, fresh: Mapping[str, NDArray[Any]], plan: Plan) -> list
 def _refuted_bounds(raw: Raw, fresh: Floats, ceiling: float | None) -> list[str]:
     """Return which lower bounds on the mean under attack are above what fresh episodes allow."""
     scaled = scaled_budgets(raw)
-    if raw.certificate.get("method") == "nested":
+    selection = raw.certificate.get("method_selection")
+    selected = selection.get("method") if isinstance(selection, dict) else None
+    if raw.certificate.get("method") in ("nested", "luck") or selected == "luck":
         # It may be above the worst case of all games with these returns, but not above the mean without attack.
         scaled = [0.0] * len(scaled)
     highest = highest_worst_means(fresh, scaled, float(raw.setup["floor"]), ceiling, FALSE_ALARM / 2)

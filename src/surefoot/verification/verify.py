@@ -48,6 +48,7 @@ def verify(
     wrappers: Sequence[str] = (),
     env_modules: Sequence[str] = (),
     success: str | None = None,
+    luck: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
     vecnormalize: str | None = None,
@@ -71,6 +72,7 @@ def verify(
         wrappers: The wrappers around it, where there are any.
         env_modules: The modules that register it, where there are any.
         success: The condition that is its return, where that would import a module.
+        luck: The function that read what was known at reset, where there is one.
         env_kwargs: What it was made with, where that is more than numbers: a text may name a file.
         allow_pickle: Whether an SB3 zip may be unpickled, which executes code in it.
         vecnormalize: Statistics of the agent's observations, where ``surefoot.rollout`` needed them.
@@ -144,6 +146,7 @@ def verify(
         wrappers=tuple(wrappers),
         env_modules=tuple(env_modules),
         success=success,
+        luck=luck,
         env_kwargs=env_kwargs,
         allow_pickle=allow_pickle,
         vecnormalize=vecnormalize,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -58,12 +58,15 @@ class Gymnasium:
         self.action_shape = space.shape
         self.action_type = space.dtype
         self.shape = self.environments[0].observation_space.shape
+        self.reset_infos: list[Mapping[str, Any]] = []
 
     def reset(self) -> Tensor:
         """Start every environment with its own seed."""
         pairs = zip(self.environments, self.seeds, strict=True)
         with report_failures(self.name, "reset"):
-            return self._make_observation([environment.reset(seed=seed)[0] for environment, seed in pairs])
+            shown = [environment.reset(seed=seed) for environment, seed in pairs]
+            self.reset_infos = [info for _, info in shown]
+            return self._make_observation([observation for observation, _ in shown])
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Step every row's environment."""

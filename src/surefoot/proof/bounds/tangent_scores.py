@@ -74,6 +74,18 @@ class TangentScore:
         return scores
 
 
+def tangent_lines(survival: Floats, scaled_budget: float) -> tuple[Floats, Floats]:
+    """Return slope and intercept of the tangent of g_c at each guess (a)."""
+    if scaled_budget == 0:
+        return np.ones(survival.shape), np.zeros(survival.shape)
+    # minus infinity for a guess of 0, where tangent and curve are 0
+    z = ndtri(survival)
+    with np.errstate(under="ignore"):
+        slopes = np.exp(scaled_budget * z - scaled_budget**2 / 2)
+        offsets = np.where(survival > 0, ndtr(z - scaled_budget) - survival * slopes, 0.0)
+    return slopes, offsets
+
+
 def tangent_scores(points: Floats, survival: Floats, scaled_budget: float, floor: float) -> list[TangentScore]:
     """Return the score of each row of guesses of P(X >= points).
 
@@ -87,16 +99,7 @@ def tangent_scores(points: Floats, survival: Floats, scaled_budget: float, floor
     """
     knots = np.concatenate([[floor], points])
     gaps = np.diff(knots)
-    if scaled_budget == 0:
-        slopes = np.ones(survival.shape)
-        offsets = np.zeros(survival.shape)
-    else:
-        # minus infinity for a guess of 0, where tangent and curve are 0
-        z = ndtri(survival)
-        with np.errstate(under="ignore"):
-            # (a) slope and intercept of the tangent at each guess
-            slopes = np.exp(scaled_budget * z - scaled_budget**2 / 2)
-            offsets = np.where(survival > 0, ndtr(z - scaled_budget) - survival * slopes, 0.0)
+    slopes, offsets = tangent_lines(survival, scaled_budget)
     # (b) both integrals: the intercepts count for every return, the slopes up to the return
     heights = np.zeros((len(survival), knots.size))
     np.cumsum(gaps * slopes, axis=1, out=heights[:, 1:])

@@ -13,6 +13,9 @@ rarely for that, and thresholds at the values of its pilot episodes would count 
 are only wins and losses where the task says so or the pilot saw both, and few values only where the pilot episodes
 lie on a lattice from floor to ceiling that chance does not explain. Nothing here knows the unit of the return: a
 score in percent gets the certificate of the same score as a fraction, times 100.
+
+Where it is known how episodes began, bets that know their luck are best if it predicts the returns of pilot episodes
+that were left out of the fit.
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.proof.bounds.reset_luck import LuckyReturns
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.planning.alpha_shares import threshold_shares
 from surefoot.proof.planning.bettors import pilot_size
+from surefoot.proof.planning.luck_fit import knows_luck
 from surefoot.proof.planning.mean_bets import needs_pilot
 
 Floats = NDArray[np.float64]
@@ -45,7 +50,7 @@ class MethodChoice:
     """What the pilot episodes selected.
 
     Attributes:
-        method: "binary", "per-threshold", "band" or "betting".
+        method: "binary", "per-threshold", "band", "betting" or "luck".
         pilot: Number of pilot episodes, the first ones.
         points: Thresholds, for bounds per threshold.
         survival_alphas: Alpha of the lower bound of P(X >= point) at each threshold.
@@ -76,8 +81,11 @@ def choose_method(
     ceiling: float | None,
     *,
     declared: bool = False,
+    features: Floats | None = None,
 ) -> MethodChoice:
     """Select a method on the first returns, and on no other, for the rest of them.
+
+    ``features`` are what was known of each episode at reset, or None; the other arguments are those below.
 
     Raises:
         ValueError: If a return that was inspected would be certified.
@@ -88,7 +96,24 @@ def choose_method(
     # whatever is planned here may be bad, but no return may both select a method and be certified with it
     if choice.pilot < first.size:
         raise ValueError(f"{first.size} returns have selected the method, which leaves out {choice.pilot}")
-    return choice
+    # without an attack luck changes nothing
+    if features is None or not scaled_budgets.any():
+        return choice
+    return choose_luck(choice, LuckyReturns(returns[: choice.pilot].copy(), features[: choice.pilot].copy()), n)
+
+
+def choose_luck(choice: MethodChoice, pilot: LuckyReturns, n: int) -> MethodChoice:
+    """Select bets that know luck, or leave the choice as it was, so that to look at luck costs nothing.
+
+    Args:
+        choice: The method of n returns whose luck is unknown.
+        pilot: The returns that it leaves out, with their luck. No bet is made on them, nor on any before
+            ``pilot_size(n)`` by bets that know luck.
+        n: The number of all returns.
+    """
+    if not knows_luck(pilot):
+        return choice
+    return MethodChoice("luck", pilot_size(n), *(np.empty(0),) * 3)
 
 
 def select_method(

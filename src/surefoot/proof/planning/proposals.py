@@ -14,16 +14,19 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from surefoot.proof.bounds.gaussian_shift import shift_down
+from surefoot.proof.bounds.reset_luck import LuckyReturns, OrderedLuck, luck_score
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
 from surefoot.proof.bounds.seed_groups import GroupScore, OrderedGroups, SeedGroups
 from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns, step_scores
 from surefoot.proof.bounds.tangent_scores import Guesses, PlainScore, Score, tangent_scores
+from surefoot.proof.planning.luck_fit import fit_luck
 
 Floats = NDArray[np.float64]
-# what a plan is made of: returns in no order, the rewards of episodes, or the returns of seeds
-Past = Sample | RewardRuns | SeedGroups
+# what a plan is made of: returns in no order, the rewards of episodes, the returns of seeds, or returns with their luck
+Past = Sample | RewardRuns | SeedGroups | LuckyReturns
 
 MOST_GROUPS = 256  # groups of outcomes that a plan distinguishes
 LARGEST_SCALED_BUDGET = 30.0  # beyond, no guess below 1 gives anything that a float can distinguish from 0
@@ -35,6 +38,8 @@ _FEWEST_SEEDS = 8  # of the past, to try on one half what the other half teaches
 _MOST_LEVELS = 32  # of luck that are distinguished
 _FEWEST_LOW = 12  # in the lowest levels
 _BORROWED = 20.0  # draws that all other levels count for
+_LEVELS_OF_LUCK = ((0.0, 1), (0.0, 4), (1.0, 16))  # by how much luck moves returns, and how many levels it has
+_STRETCH = 1.6  # more than that, as high levels are rare
 _USUAL = 0.95  # of seeds, whose draws differ by no more than the reach
 _BELOW = (0, 5, 17)  # draws of the past that may be below the only level
 
@@ -58,6 +63,8 @@ def known_of(past: OrderedOutcomes) -> Past:
         return past.rewards
     if isinstance(past, OrderedGroups):
         return past.groups
+    if isinstance(past, OrderedLuck):
+        return past.episodes
     return past.sample()
 
 
@@ -65,7 +72,7 @@ def propose_scores(past: Past, expected: float | None, *, scaled_budget: float, 
     """Return one score per cut-off, around one outcome in all ``expected``; None expects as many as there were."""
     if scaled_budget > LARGEST_SCALED_BUDGET:
         return []
-    if scaled_budget == 0 and isinstance(past, Sample):
+    if scaled_budget == 0 and isinstance(past, Sample | LuckyReturns):
         return [Proposal(PlainScore(floor))]
     if scaled_budget == 0 and isinstance(past, SeedGroups):
         return [Proposal(GroupScore(np.empty(0), 0.0, [PlainScore(floor)], past.n_draws))]
@@ -76,6 +83,8 @@ def propose_scores(past: Past, expected: float | None, *, scaled_budget: float, 
     cutoffs = [min(0.5, float(many) / total) for many in _CUTOFFS]
     if isinstance(past, SeedGroups):
         return _propose_group_scores(past, cutoffs, scaled_budget, floor)
+    if isinstance(past, LuckyReturns):
+        return _propose_luck_scores(past, cutoffs, scaled_budget, floor)
     scores: list[Score]
     if isinstance(past, RewardRuns):
         if scaled_budget == 0:
@@ -153,6 +162,55 @@ def _propose_way(
         score = GroupScore(ends, reach, tangent_scores(points, survival, scaled_budget, floor), past.n_draws)
         proposals.append(Proposal(score, (points, survival, ends, np.array([reach])), cutoff))
     return proposals
+
+
+def _propose_luck_scores(
+    past: LuckyReturns, cutoffs: Sequence[float], scaled_budget: float, floor: float
+) -> list[Proposal]:
+    """Return scores with some levels of luck, of the returns and of what luck leaves of them."""
+    weights = fit_luck(past)
+    luck = past.luck(weights)
+    proposals = []
+    for move, most in _LEVELS_OF_LUCK:
+        # where luck moves returns, all levels have the same guesses, but for the cut-off
+        n_levels = most if move > 0 else min(most, max(1, past.size // _FEWEST_DRAWS))
+        ends = np.array([luck.min(), luck.max(), move])
+        cuts = level_cuts(luck, n_levels)
+        left = past.returns - move * luck
+        # what is left is never lower, at each level
+        begins = floor - move * np.append(cuts, ends[1])
+        points = np.union1d(group_values(Sample.of(left), _POINTS).values, begins)
+        points = points[points > begins[-1]]
+        if move > 0:
+            # after any luck the same
+            missed = np.searchsorted(np.sort(left), points).astype(np.float64)
+            known = [(missed, float(past.size))] * begins.size
+        else:
+            known = _missed_by_level(left, luck, cuts, points)
+        stretches = _stretch_by_level(left, np.searchsorted(cuts, luck), begins) / scaled_budget
+        guesses_of = []
+        for counts, stretch, begin in zip(known, stretches.tolist(), begins.tolist(), strict=True):
+            survival = _guess_below(*counts, ndtr(ndtri(np.minimum(cutoffs, 0.3)) + stretch).tolist())
+            # nothing is below, and a guess there would only lower the lowest score
+            survival[:, points <= begin] = 0.0
+            guesses_of.append(survival)
+        for survival, cutoff in zip(np.stack(guesses_of, axis=1), cutoffs, strict=True):
+            guesses = (points, survival, cuts, weights, ends)
+            scores = tangent_scores(points, survival, scaled_budget, float(begins[-1]))
+            proposals.append(Proposal(luck_score(scores, guesses, scaled_budget, floor), guesses, cutoff))
+    return proposals
+
+
+def _stretch_by_level(left: Floats, level: NDArray[np.intp], begins: Floats) -> Floats:
+    """Return how much more there is to lose at each level of luck than usually, as a logarithm.
+
+    Bets are limited by the lowest score of all. It is about the same at every level if the slope of its score is as
+    much less as there is more to lose.
+    """
+    depths = np.array([np.median(left[level == index]) - begin for index, begin in enumerate(begins.tolist())])
+    usual = max(float(np.median(depths)), 1e-300)
+    stretches: Floats = _STRETCH * np.clip(np.log(np.maximum(depths / usual, 1e-300)), -1.0, 1.0)
+    return stretches
 
 
 def typical_reach(past: SeedGroups) -> float:
@@ -279,6 +337,16 @@ def plug_in_means(sample: Past, scaled_budgets: Floats, floor: float) -> Floats:
         for index in np.unique(level):
             returns = Sample.of(sample.returns[level == index])
             total += plug_in_means(returns, scaled_budgets, floor) * returns.size / level.size
+        return total
+    if isinstance(sample, LuckyReturns):
+        luck = sample.luck(fit_luck(sample))
+        level = np.searchsorted(level_cuts(luck, max(1, min(16, sample.size // _FEWEST_DRAWS))), luck)
+        total = np.zeros(scaled_budgets.size)
+        for index in np.unique(level):
+            here = luck[level == index]
+            left = Sample.of(sample.returns[level == index] - here)
+            of_level = plug_in_means(left, scaled_budgets, floor - float(here.max())) + here.mean()
+            total += np.maximum(of_level, floor) * here.size / luck.size
         return total
     n = sample.counts.sum()
     survival = (n - np.cumsum(sample.counts) + sample.counts) / n

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.proof.bounds.betting import INSIDE_FACTOR, BetRound, Capital
+from surefoot.proof.bounds.reset_luck import LuckyReturns
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.bounds.seed_groups import SeedGroups
 from surefoot.proof.bounds.step_scores import RewardRuns
+from surefoot.proof.bounds.tangent_scores import PlainScore
 from surefoot.proof.planning.proposals import MOST_GROUPS, Past, Proposal, group_starts, group_values
 
 Floats = NDArray[np.float64]
@@ -56,6 +58,8 @@ class Candidates:
     @classmethod
     def of(cls, proposals: Sequence[Proposal], past: Past) -> Candidates:
         """Return what the scores make of the past, roughly."""
+        if isinstance(past, LuckyReturns) and isinstance(proposals[0].score, PlainScore):
+            past = Sample.of(past.returns)
         if not isinstance(past, Sample):
             return cls._of_episodes(proposals, past)
         rough = group_values(past)
@@ -64,7 +68,7 @@ class Candidates:
         return cls(scores, lowest, rough.counts, lowest)
 
     @classmethod
-    def _of_episodes(cls, proposals: Sequence[Proposal], past: RewardRuns | SeedGroups) -> Candidates:
+    def _of_episodes(cls, proposals: Sequence[Proposal], past: RewardRuns | SeedGroups | LuckyReturns) -> Candidates:
         """Return the same of episodes or groups, those with about the same score taken together."""
         scores = np.array([_tried_on(past, proposal) for proposal in proposals])
         lowest = np.array([proposal.score.lowest for proposal in proposals])

@@ -4,6 +4,7 @@
 - ``both_sides``: the same from below and, with a ceiling, from above
 - ``bound_step_means``: both sides where every step has a budget of its own
 - ``bound_group_means``: both sides where each seed of the environment was run with several draws of the noise
+- ``bound_lucky_means``: both sides where it was recorded how each episode began
 - ``Bets``: lower bounds that may be asked for again and again while returns come in
 """
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
+from surefoot.proof.bounds.reset_luck import LuckyReturns, OrderedLuck
 from surefoot.proof.bounds.samples import OrderedOutcomes
 from surefoot.proof.bounds.seed_groups import OrderedGroups, SeedGroups
 from surefoot.proof.bounds.settle import AlphaShare, Planner, Settlement, WorstMeans, settle
@@ -229,6 +231,31 @@ def bound_group_means(
     if ceiling is None:
         return BoundedMeans(lower, None)
     return BoundedMeans(lower, bound_side(-returns, -ceiling, -floor))
+
+
+def bound_lucky_means(
+    episodes: LuckyReturns, scaled_budgets: ArrayLike, alpha: float, floor: float, ceiling: float | None
+) -> BoundedMeans:
+    """Return lower and, with a ceiling, upper bounds of returns whose luck is known (T9), either side at 1 - alpha.
+
+    Args:
+        episodes: In the order in which they were run.
+        scaled_budgets: Where bounds should be good; they hold everywhere.
+        alpha: Error probability.
+        floor: The lowest return the rules allow.
+        ceiling: The highest, if there is one.
+    """
+
+    def bound_side(side: LuckyReturns, low: float, high: float | None) -> WorstMeans:
+        # without a ceiling: its opening bets know nothing of luck
+        strategy = FixedNumberStrategy(scaled_budgets, alpha, low, None, side.size)
+        return settle(OrderedLuck(side), strategy, alpha=alpha, floor=low, ceiling=high)
+
+    lower = bound_side(episodes, floor, ceiling)
+    if ceiling is None:
+        return BoundedMeans(lower, None)
+    mirrored = LuckyReturns(-episodes.returns, episodes.features)
+    return BoundedMeans(lower, bound_side(mirrored, -ceiling, -floor))
 
 
 def bets_as_json(means: BoundedMeans) -> dict[str, Any]:

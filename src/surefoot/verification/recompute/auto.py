@@ -34,7 +34,7 @@ def chosen_method(n: int, choice: Any) -> str:
         method = choice.get("method")
         pilot = choice.get("pilot")
     leaves_some = isinstance(pilot, int) and not isinstance(pilot, bool) and 0 <= pilot < n
-    if method not in ("band", "binary", "per-threshold", "betting") or not leaves_some:
+    if method not in ("band", "binary", "per-threshold", "betting", "luck") or not leaves_some:
         raise CannotRecomputeError(
             f"the selected method {method!r} after {pilot!r} pilot episodes is not computed here"
         )
