@@ -19,9 +19,10 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tests"), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests"), str(HERE.parent)]
 
-from bench import regret  # noqa: E402
+import regret  # noqa: E402
+
 from laws import FALSE_ALARM, too_many  # noqa: E402
 from lucks import ALPHA, LUCKS, lucky_misses  # noqa: E402
 from surefoot import Episodes, certify  # noqa: E402

@@ -89,7 +89,7 @@ class Candidates:
         return np.concatenate([self.unseen[:, None], self.scores], axis=1), weights / weights.sum()
 
 
-def _tried_on(past: RewardRuns | SeedGroups, proposal: Proposal) -> Floats:
+def _tried_on(past: RewardRuns | SeedGroups | LuckyReturns, proposal: Proposal) -> Floats:
     if proposal.tried is None:
         return proposal.score(past)
     return proposal.tried
