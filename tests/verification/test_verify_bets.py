@@ -178,6 +178,24 @@ def test_without_a_ceiling_and_at_a_hopeless_budget_too():
     assert np.all(np.abs(lower.best - made["lower"]) <= 2e-9 * (LAWS[0].ceiling - LAWS[0].floor))
 
 
+@pytest.mark.parametrize("ceiling", [4.0, 400.0])
+def test_bets_on_the_mean_alone_are_verified_and_none_on_what_selected_them(ceiling):
+    """Of a hundred returns five have selected bets, and without a selection the first is bet on."""
+    x = LAWS[1].draw(np.random.default_rng(6), (100,))
+    episodes = Episodes.from_returns(x, sigma=1.0, floor=0.0, ceiling=ceiling)
+    selected = certify(episodes, [0.0])
+    begun_at_once = certify(episodes, [0.0], method="betting")
+    claim = Claim("auto", 1 - selected.confidence, 1.0, 0.0, ceiling, (0.0,))
+    n_inspected = selected.method_selection["pilot"]
+    for made, inspected in ((selected, n_inspected), (begun_at_once, 0)):
+        lower, upper, wrong = recompute_bets(x, claim, made.betting, n_inspected=inspected)
+        assert wrong == []
+        assert made.lower[0] == pytest.approx(lower.best[0], rel=1e-6)
+        assert made.upper[0] == pytest.approx(upper.best[0], rel=1e-6)
+    # bets that no selection has waited for, in a certificate that has selected
+    assert recompute_bets(x, claim, begun_at_once.betting, n_inspected=n_inspected)[2] != []
+
+
 def test_both_kinds_of_stakes_were_played_above():
     """One stake against all claims, and one against each, so that nothing above passes for lack of bets."""
     for method, kind in (("betting", "hedged"), ("sequential", "stake")):
