@@ -255,6 +255,17 @@ def test_a_run_that_is_better_after_its_first_block_is_contradicted():
     assert log_capital_by_blocks(recorded, fresh, [0.0, 1.0], 20) > 10
 
 
+def test_luck_that_tells_more_in_the_record_than_in_fresh_episodes_is_noticed():
+    """Whoever knows the seed lets what is known at reset decide; all returns together are as they were."""
+    rng = np.random.default_rng(0)
+    luck, again = rng.random((2, 400))
+    fresh = rng.binomial(1, 0.5, 400).astype(float)
+    recorded = (luck > 0.5).astype(float)
+    assert log_capital(recorded, fresh, [0.0, 1.0]) < 3
+    assert log_capital(recorded, fresh, [0.0, 1.0], known=[(luck, again)]) > 10
+    assert log_capital(fresh, recorded, [0.0, 1.0], known=[(again, luck)]) < 3
+
+
 # --- comparisons of attacked agents -----------------------------------------------------------------------------------
 
 

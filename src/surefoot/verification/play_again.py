@@ -312,8 +312,9 @@ def run_fresh(
     n_seeds = max(1, n_episodes // n_draws)
     n_alone = min(n_seeds, -(-count_alone(plan, n_episodes) // n_draws))
     n_envs = fewest + secrets.randbelow(plan.block_envs - fewest + 1)
-    # Draws have streams of their own, which no other purpose shares; the seed is new in any case.
-    purpose = (Purpose.VERIFICATION,) if n_draws == 1 else ()
+    # Draws have streams of their own, and luck those of certificates; the seed is new in any case.
+    is_usual = n_draws == 1 and plan.luck is None
+    purpose = (Purpose.VERIFICATION,) if is_usual else ()
     parts = []
     for count, width in ((n_alone, 1), (n_seeds - n_alone, n_envs)):
         if count:
@@ -324,7 +325,6 @@ def run_fresh(
                     purpose=purpose,
                     n_episodes=count * n_draws,
                     n_envs=width,
-                    luck=None,
                 )
             )
     if plan.gpu_share:
@@ -341,7 +341,11 @@ def run_fresh(
             if progress is not None:
                 progress(n_done, n_blocks)
         in_order += [blocks[index] for index in sorted(blocks)]
-    kept = ("returns", "lengths", "reward_values", "reward_repeats") if plan.per_step else ("returns",)
+    kept = ["returns"]
+    if plan.per_step:
+        kept += ["lengths", "reward_values", "reward_repeats"]
+    if plan.luck is not None:
+        kept.append("luck")
     return {name: np.concatenate([getattr(episodes, name) for episodes in in_order]) for name in kept}
 
 

@@ -334,7 +334,11 @@ def _compare_fresh(
         # The other kinds of certificates have none of these.
         shares, thresholds = asked_about(raw.certificate)
         both = (raw.returns, fresh)
-        evidence = log_capital(*both, radii, shares, thresholds, n_draws=n_draws, sums=_early_sums(raw, arrays, plan))
+        known: list[tuple[Floats, Floats]] = []
+        if plan.luck is not None:
+            known = list(zip(raw.arrays["luck"].T, arrays["luck"].T, strict=True))
+        sums = _early_sums(raw, arrays, plan)
+        evidence = log_capital(*both, radii, shares, thresholds, n_draws=n_draws, sums=sums, known=known)
     if evidence >= math.log(2 / FALSE_ALARM):
         wrong.append(
             f"{n_fresh:,} fresh episodes have a mean of {fresh_mean:.6g}, the record has {recorded_mean:.6g}: they "

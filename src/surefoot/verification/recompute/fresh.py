@@ -21,7 +21,8 @@ probabilities speak, another score sees more: the return itself up to a cap.
 Where a seed has several draws of the noise, seeds are what is exchangeable: each has one score, the mean of those of
 its draws. And what is certified there rests on how much the draws of a seed have in common. So there are scores that
 see this too: tangents as above, but for each quarter of all draws by the mean of the others of their seed one at the
-distribution of that quarter. They rise with what that mean tells of a draw, because g_c is convex.
+distribution of that quarter. They rise with what that mean tells of a draw, because g_c is convex. So it is with
+numbers that were known at reset.
 
 Against a budget per step early rewards count for more, and two records with the same returns may differ in that. So
 sums of rewards that count less and less, at a few rates, are scores too.
@@ -59,6 +60,7 @@ def log_capital(
     *,
     n_draws: int = 1,
     sums: Sequence[tuple[Floats, Floats]] = (),
+    known: Sequence[tuple[Floats, Floats]] = (),
 ) -> float:
     """Return the logarithm of the largest capital of bets that the fresh returns are worse than the recorded ones.
 
@@ -70,6 +72,7 @@ def log_capital(
         thresholds: Returns up to which is bet on what is earned.
         n_draws: How many returns in a row are of one seed; neither record ends within a seed.
         sums: Other numbers of recorded and fresh episodes that are bet on, the larger the better.
+        known: Numbers that were known of recorded and fresh episodes at reset, on which certified bounds rest.
     """
     pool = np.unique(np.concatenate([recorded, fresh]))
     asked = np.array(sorted({0.0, *(min(float(radius), MOST_RADIUS) for radius in radii)}))
@@ -79,8 +82,11 @@ def log_capital(
     caps = np.unique([*above, *thresholds])
     scores = [_scores(recorded, fresh, radius) for radius in _few(asked)]
     scores += [_capped(recorded, fresh, cap) for cap in _few(caps)]
+    told = [np.concatenate(both) for both in known]
     if n_draws > 1:
-        scores += [_luck_scores(recorded, fresh, radius, n_draws) for radius in _few(asked) if radius > 0]
+        told.append(_mean_of_others(np.concatenate([recorded, fresh]), n_draws))
+    for one in told:
+        scores += [_told_scores(recorded, fresh, radius, one) for radius in _few(asked) if radius > 0]
     scores += [_scaled(*both) for both in sums]
     logs = []
     for both in scores:
@@ -152,12 +158,16 @@ def _scores(recorded: Floats, fresh: Floats, radius: float) -> tuple[Floats, Flo
     return scores[np.searchsorted(values, recorded)], scores[np.searchsorted(values, fresh)]
 
 
-def _luck_scores(recorded: Floats, fresh: Floats, radius: float, n_draws: int) -> tuple[Floats, Floats]:
-    """Return scores of draws by what the other draws of their seed say: tangents at the distribution given that."""
+def _mean_of_others(returns: Floats, n_draws: int) -> Floats:
+    """Return for each draw the mean of the other draws of its seed."""
+    table = returns.reshape(-1, n_draws)
+    return np.asarray((table.sum(axis=1, keepdims=True) - table) / (n_draws - 1), dtype=np.float64).ravel()
+
+
+def _told_scores(recorded: Floats, fresh: Floats, radius: float, told: Floats) -> tuple[Floats, Floats]:
+    """Return scores of returns by what a number tells of them: tangents at the distribution in each quarter of it."""
     pool = np.concatenate([recorded, fresh])
-    table = pool.reshape(-1, n_draws)
-    luck = ((table.sum(axis=1, keepdims=True) - table) / (n_draws - 1)).ravel()
-    quarter = np.searchsorted(np.quantile(luck, [0.25, 0.5, 0.75]), luck)
+    quarter = np.searchsorted(np.quantile(told, [0.25, 0.5, 0.75]), told)
     scores = np.empty(pool.size)
     for number in np.unique(quarter):
         inside = quarter == number
