@@ -87,9 +87,15 @@ def failures_allowed(n, at, radius):
 
 @pytest.mark.parametrize(("n", "radius"), [(200, 3.0), (1_000, 1.0), (5_000, 3.0)])
 def test_one_failure_costs_what_it_costs_in_an_exact_test_whenever_it_comes(n, radius):
-    """At a single budget: 3% more failures are allowed than by Clopper and Pearson after the first episodes."""
-    for share in (0.05, 0.1, 0.3, 0.6, 0.95):
-        assert 1 <= failures_allowed(n, int(share * n), radius) <= 1.03
+    """At a single budget: 3% more failures are allowed at most than by Clopper and Pearson after the first episodes.
+
+    A late failure costs a little less than in that test, which does not know when it came: what was refuted before it
+    stays refuted. On average over its places nobody can be better than an exact test.
+    """
+    allowed = [failures_allowed(n, int(share * n), radius) for share in (0.05, 0.1, 0.3, 0.6, 0.95)]
+    assert max(allowed) <= 1.03
+    assert min(allowed) > 0.97
+    assert 1 <= np.mean(allowed) < 1.015
 
 
 def test_planted_other_scores_after_a_single_failure(monkeypatch):
