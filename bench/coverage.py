@@ -34,7 +34,7 @@ from surefoot.proof.planning.strategies import Bets  # noqa: E402
 from surefoot.proof.query import certify  # noqa: E402
 
 ALPHA, SETTLED, LOOKS = 0.2, 150, (100, 150, 225, 340, 500, 750, 1000)
-CHEAP, DEAR = ("band", "per-threshold", "dkw", "dkw-one-sided"), ("betting", "auto")
+CHEAP, DEAR = ("band", "per-threshold", "dkw"), ("betting", "auto")
 EARLY = (8, 11, 15, 20, 27, 36, 48, 64, 85, 113, 150)
 RARE = atoms("a very rare catastrophe", 0.0, 100.0, [0.0, 99.0, 100.0], [0.002, 0.498, 0.5])
 COIN = atoms("coin", 0.0, 1.0, [0.0, 1.0], [0.17, 0.83])

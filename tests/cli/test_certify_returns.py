@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 @pytest.mark.parametrize("ceiling", [None, 200])
-@pytest.mark.parametrize("method", ["band", "dkw", "dkw-one-sided", "per-threshold"])
+@pytest.mark.parametrize("method", ["band", "dkw", "per-threshold"])
 def test_returns_are_certified_as_in_python(capsys, ceiling, method):
     top = () if ceiling is None else ("--ceiling", ceiling)
     if ceiling is None and method == "per-threshold":

@@ -65,7 +65,7 @@ def test_the_ceiling_of_n_episodes(n: int, expected: list[float]) -> None:
     assert certify(episodes, [2, 4, 6, 8, 10], method="per-threshold").lower == pytest.approx(expected, abs=0.06)
 
 
-BANDS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
+BANDS = ("band", "per-threshold", "dkw", "binary")
 
 
 def methods_for(returns: NDArray[np.float64]) -> list[str]:
@@ -302,8 +302,6 @@ def test_refuses_methods() -> None:
             certify(open_ended, [0], method=method)
     with pytest.raises(InputError, match="only the returns 0 and 10, got 1"):
         certify(record([1.0]), [0], method="binary")
-    with pytest.raises(InputError, match=r"alpha <= 0\.5"):
-        certify(record([1.0]), [0], confidence=0.3, method="dkw-one-sided")
 
 
 def test_refuses_steps() -> None:

@@ -41,7 +41,7 @@ def misses(
 
 
 # Bets are tested in bounds/test_tangent_scores.py and planning/test_auto.py: certificates by the hundred are of these.
-BANDS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
+BANDS = ("band", "per-threshold", "dkw", "binary")
 PAIRS = [(m, law) for m in BANDS for law in LAWS if m != "binary" or law.name == "win or lose"]
 
 

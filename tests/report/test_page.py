@@ -134,11 +134,11 @@ def test_bets_are_compared_with_only_where_they_are_quick(tmp_path, monkeypatch)
     certified(tmp_path)
     run = read_run(tmp_path)
     monkeypatch.setattr(curves, "MOST_BET", len(run.records[0]) - 1)
-    assert set(other_methods(run, [0.0, 0.2])) == {"band", "dkw", "dkw-one-sided"}
+    assert set(other_methods(run, [0.0, 0.2])) == {"band", "dkw"}
     chosen = replace(
         run, certificate=replace(run.certificate, method="auto", method_selection={"method": "band", "pilot": 3})
     )
-    assert set(other_methods(chosen, [0.0, 0.2])) == {"per-threshold", "dkw", "dkw-one-sided"}
+    assert set(other_methods(chosen, [0.0, 0.2])) == {"per-threshold", "dkw"}
 
 
 def test_a_discounted_return_has_axes_of_its_own_and_contradicts_nothing_else(tmp_path):
@@ -154,7 +154,7 @@ def test_other_methods_are_what_certify_makes_of_the_same_episodes(tmp_path):
     certified(tmp_path)
     run = read_run(tmp_path)
     found = other_methods(run, [0.0, 0.2])
-    assert set(found) == {"betting", "band", "dkw", "dkw-one-sided"}  # binary does not fit these returns
+    assert set(found) == {"betting", "band", "dkw"}  # binary does not fit these returns
     record = surefoot.Episodes.load(tmp_path / "episodes.npz")
     for method, curve in found.items():
         made = surefoot.certify(record, run.certificate.budgets, 0.95, method)

@@ -1,6 +1,5 @@
 """Floor and ceiling: refused where they claim more than is proved, and called the user's where nothing proves them."""
 
-import json
 import shutil
 from dataclasses import replace
 
@@ -184,9 +183,6 @@ def test_verify_says_what_only_the_user_says(stated, capsys):
 def test_evidence_says_what_only_the_user_says(stated):
     assert cli.main(["report", str(stated), "--evidence"]) == 0
     assumed = f"assuming that no return is below -1 or above 0.5 {STATED}"
-    statement = json.loads((stated / "evidence.intoto.json").read_text())["predicate"]
-    assert assumed in statement["claim"]
-    assert statement["certificate"]["stated_by_user"] == ["floor", "ceiling"]
     page = (stated / "evidence.html").read_text()
     assert assumed in page
     assert "STATED BY THE USER" in page

@@ -50,7 +50,7 @@ def add_report(commands: Any) -> None:
     run.add_argument(
         "--evidence",
         action="store_true",
-        help="verify the certificate in DIR and write a page for an auditor, and an in-toto statement to be signed",
+        help="recompute the bounds of the certificate in DIR and write a page for an auditor, to be signed",
     )
     run.add_argument(
         "--out",
@@ -69,7 +69,7 @@ def run_report(arguments: argparse.Namespace) -> None:
     folders = list(dict.fromkeys(arguments.folders))
     with untrusted(" and ".join(map(str, folders)), "run directory"):
         if arguments.evidence:
-            written = _write_auditor_pages(arguments, folders)
+            written = _write_auditor_page(arguments, folders)
         else:
             written = _write_format(arguments, folders)
     print(f"Report: {written}")
@@ -110,7 +110,7 @@ def _write_format(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     return path
 
 
-def _write_auditor_pages(arguments: argparse.Namespace, folders: list[Path]) -> Path:
+def _write_auditor_page(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     from surefoot.report.evidence import write_evidence
     from surefoot.verification.allowed import verify_command
     from surefoot.verification.verify import verify
@@ -126,6 +126,4 @@ def _write_auditor_pages(arguments: argparse.Namespace, folders: list[Path]) -> 
     command = verify_command(
         folders[0], run.setup, None if typed is None else str(typed), has_bundle=(folders[0] / BUNDLE_FILE).exists()
     )
-    page, statement = write_evidence(run, verdict, folders[0], arguments.out, command=command)
-    print(f"Statement to be signed: {statement}")
-    return page
+    return write_evidence(run, verdict, folders[0], arguments.out, command=command)

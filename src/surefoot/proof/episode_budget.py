@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 # The paper bounds the probability of each number of steps there.
 PER_THRESHOLD_TASKS = ("cartpole-1", "cartpole-5")
-BANDS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
+BANDS = ("band", "per-threshold", "dkw", "binary")
 METHODS = ("auto", "paper", "betting", "sequential", "nested", "luck", *BANDS)
 # methods that decide on earlier returns what they do with later ones
 PLANNED = ("auto", "betting", "sequential", "nested", "luck")
@@ -380,8 +380,6 @@ def _fixed_band(method: str, returns: Floats, episodes: Episodes, alpha: float, 
             return cdf.tail_tight(returns, alpha)
         case "dkw":
             return cdf.dkw(returns, alpha)
-        case "dkw-one-sided":
-            return cdf.dkw_one_sided(returns, alpha)
         case "per-threshold":
             top = _known_ceiling(episodes, method)
             return cdf.per_threshold(returns, _spaced_thresholds(floor, top, spacing), alpha, floor, top)

@@ -1,12 +1,7 @@
-"""Evidence for people who must sign.
-
-``write_evidence``      one page for an auditor, and next to it the certificate as an in-toto statement
-``evidence_statement``  that statement
-"""
+"""Evidence for people who must sign: ``write_evidence`` writes one page for an auditor."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +11,6 @@ from surefoot.errors import InputError
 from surefoot.files import write_text
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import format_exact
-from surefoot.provenance import sha256, versions
 from surefoot.report import html, sentences
 from surefoot.report.certificate_text import describe_noise, headline
 from surefoot.report.charts import group_runs
@@ -24,20 +18,14 @@ from surefoot.report.finished_run import FinishedRun
 from surefoot.report.page import fill_page, read_asset
 
 PAGE = "evidence.html"
-STATEMENT = "evidence.intoto.json"
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "urn:surefoot:certificate:v1"
 
 
 def write_evidence(
     run: FinishedRun, verdict: Mapping[str, Any], folder: Path, out: Path | None = None, *, command: str
-) -> list[Path]:
-    """Write the page, ``evidence.html`` in the run directory by default, and the statement next to it.
+) -> Path:
+    """Write the page, ``evidence.html`` in the run directory by default, and return its path.
 
     ``verdict`` is what an independent recomputation of the run found, ``command`` what verifies it.
-
-    Returns:
-        The paths of both files.
 
     Raises:
         InputError: If the run is not a certificate of an agent with a known hash, or its bounds were not recomputed.
@@ -55,46 +43,12 @@ def write_evidence(
                 wrong.append(f"{check['name']}: {check['detail']}")
         found = "; ".join(wrong)
         raise InputError(f"the bounds of {folder} could not be recomputed, so no evidence is written ({found})")
-    # The statement first: the page names its hash.
-    page = out or folder / PAGE
-    signed = page.with_name(STATEMENT)
-    text = json.dumps(evidence_statement(run, run.certificate, verdict), indent=1, allow_nan=False) + "\n"
-    write_text(signed, text)
-    write_text(page, _page(run, run.certificate, verdict, command, sha256(text.encode())))
-    return [page, signed]
+    path = out or folder / PAGE
+    write_text(path, _page(run, run.certificate, verdict, command))
+    return path
 
 
-def evidence_statement(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an in-toto Statement v1: its subjects are the agent by its hash, and the files of the run by theirs."""
-    agent = {
-        "name": run.identity["agent"],
-        "digest": {"sha256": run.identity["agent_sha256"]},
-        "annotations": {"hash": "SHA-256 of weights and layout, as 'surefoot verify' computes it"},
-    }
-    subjects = [agent]
-    for name, digest in run.digests.items():
-        file = {"name": name, "digest": {"sha256": digest}}
-        subjects.append(file)
-    # Nothing is called verified here: no episode was rerun.
-    recomputation = dict(verdict)
-    recomputation.pop("verified", None)
-    recomputation.pop("verdict", None)
-    return {
-        "_type": STATEMENT_TYPE,
-        "subject": subjects,
-        "predicateType": PREDICATE_TYPE,
-        "predicate": {
-            "claim": headline(stated, run.required, run.baseline),
-            "certificate": stated.to_json(),
-            "setup": dict(run.setup),
-            "versions": run.notes.get("versions"),
-            "recomputation": recomputation,
-            "made_by": versions(),
-        },
-    }
-
-
-def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], command: str, digest: str) -> str:
+def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], command: str) -> str:
     groups = group_runs([run])
     escape = html.escape
     checks = []
@@ -130,7 +84,5 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], com
             "not-checked": "".join(html.tag("li", line) for line in verdict["not_checked"]),
             "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "command": escape(command),
-            "statement": STATEMENT,
-            "statement-hash": digest,
         },
     )

@@ -129,9 +129,6 @@ def test_dkw_by_hand() -> None:
     assert band.points.tolist() == [1, 2, 3]
     assert band.survival_lower == pytest.approx(np.array([6, 4, 3]) / 6 - width)
     assert band.cdf_lower == pytest.approx(np.array([2, 3, 6]) / 6 - width)
-    one = cdf.dkw_one_sided(many, 0.05)
-    assert not one.joint
-    assert one.survival_lower == pytest.approx(np.array([6, 4, 3]) / 6 - np.sqrt(np.log(1 / 0.05) / 1200))
 
 
 def test_dkw_with_too_few_episodes_says_nothing() -> None:
@@ -166,7 +163,7 @@ def test_binary_by_hand() -> None:
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=60), st.sampled_from([0.3, 0.05, 1e-4]))
 def test_mirror_image_and_below_the_empirical_law(values: list[int], alpha: float) -> None:
     x = np.array(values, dtype=float)
-    for make in (cdf.dkw, cdf.dkw_one_sided, cdf.tail_tight):
+    for make in (cdf.dkw, cdf.tail_tight):
         band, mirrored = make(x, alpha), make(-x, alpha)
         assert np.array_equal(band.points, -mirrored.points[::-1])
         assert np.array_equal(band.survival_lower, mirrored.cdf_lower[::-1])
@@ -193,8 +190,6 @@ def test_a_band_cannot_be_changed_afterwards() -> None:
 
 
 def test_errors_say_what_came() -> None:
-    with pytest.raises(InputError, match=r"alpha <= 0\.5, got 0\.6"):
-        cdf.dkw_one_sided(RETURNS, 0.6)
     with pytest.raises(InputError, match="only the returns 0 and 1, got 3"):
         cdf.binary(RETURNS, 0, 1, 0.05)
     with pytest.raises(InputError, match="ceiling must be above the floor"):

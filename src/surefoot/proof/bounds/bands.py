@@ -57,17 +57,11 @@ def dkw(returns: ArrayLike, alpha: float) -> Band:
     With probability 1 - alpha, |F_n(x) - F(x)| <= sqrt(ln(2 / alpha) / (2 n)) for all x. Both families hold
     simultaneously.
     """
-    return _within_dkw(returns, alpha, sides=2)
-
-
-def dkw_one_sided(returns: ArrayLike, alpha: float) -> Band:
-    """Return the one-sided band (Massart 1990), which needs alpha <= 1/2.
-
-    With probability 1 - alpha, F(x) - F_n(x) <= sqrt(ln(1 / alpha) / (2 n)) for all x, and likewise F_n - F.
-    """
-    if alpha > 0.5:
-        raise InputError(f"the one-sided DKW inequality holds for alpha <= 0.5, got {alpha:g}; use the two-sided one")
-    return _within_dkw(returns, alpha, sides=1)
+    points, at_least, at_most, n = _count_outcomes(returns, alpha)
+    width = math.sqrt(math.log(2 / alpha) / (2 * n))
+    survival = np.maximum(at_least / n - width, 0.0)
+    cdf = np.maximum(at_most / n - width, 0.0)
+    return Band(points=points, survival_lower=survival, cdf_lower=cdf, alpha=alpha, joint=True)
 
 
 def per_threshold(
@@ -137,14 +131,6 @@ def binary(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Ba
     if other.size:
         raise InputError(f"the binary method expects only the returns {floor:g} and {ceiling:g}, got {other[0]:g}")
     return per_threshold(x, [floor, ceiling], alpha, floor, ceiling)
-
-
-def _within_dkw(returns: ArrayLike, alpha: float, sides: int) -> Band:
-    points, at_least, at_most, n = _count_outcomes(returns, alpha)
-    width = math.sqrt(math.log(sides / alpha) / (2 * n))
-    survival = np.maximum(at_least / n - width, 0.0)
-    cdf = np.maximum(at_most / n - width, 0.0)
-    return Band(points=points, survival_lower=survival, cdf_lower=cdf, alpha=alpha, joint=sides == 2)
 
 
 def _at_thresholds(returns: Floats, x: Floats, survival_alphas: Floats, cdf_alphas: Floats, alpha: float) -> Band:

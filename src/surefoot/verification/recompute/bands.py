@@ -23,7 +23,7 @@ from scipy.special import betainc, betaincinv, gammaln, ndtr, ndtri
 from scipy.stats import poisson
 
 Floats = NDArray[np.float64]
-METHODS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
+METHODS = ("band", "per-threshold", "dkw", "binary")
 # A band's local level is searched for: this much of the exact level is accepted, see least_level.
 TIGHTEST = 0.98
 MANY = 100_000  # returns, from which on a good guess of a level saves time
@@ -91,10 +91,9 @@ def bound_tails(
         best = _bound_by_rank(n, counts, local_level(n, claim.alpha))
         least = _bound_by_rank(n, counts, least_level(n, claim.alpha))
         return points, best, least
-    if claim.method.startswith("dkw"):
+    if claim.method == "dkw":
         # Dvoretzky, Kiefer, Wolfowitz with Massart's constant.
-        sides = 2 if claim.method == "dkw" else 1
-        reach = np.maximum(counts / n - math.sqrt(math.log(sides / claim.alpha) / (2 * n)), 0)
+        reach = np.maximum(counts / n - math.sqrt(math.log(2 / claim.alpha) / (2 * n)), 0)
     else:
         # A union bound over the thresholds.
         reach = proportion_at_least(counts, n, claim.alpha / points.size)
