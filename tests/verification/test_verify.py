@@ -283,7 +283,7 @@ def test_thresholds_with_risks_of_their_own_are_recomputed(run):
         ]
         for keep, risks in ((np.greater_equal, reach), (np.less_equal, stay))
     ]
-    band = Band(np.array(points), np.array(limits[0]), np.array(limits[1]), 0.05, joint=False)
+    band = Band(np.array(points), np.array(limits[0]), np.array(limits[1]), 0.05)
     radii = np.array(claim.budgets) / claim.sigma
     choice = {"method": "per-threshold", "pilot": 10, "thresholds": points, "reach": reach, "stay": stay}
     lower, upper = recompute_auto(returns, claim, choice)

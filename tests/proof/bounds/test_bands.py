@@ -125,7 +125,6 @@ def test_dkw_by_hand() -> None:
     many = np.repeat(RETURNS, 100)
     band = cdf.dkw(many, 0.05)
     width = np.sqrt(np.log(2 / 0.05) / 1200)
-    assert band.joint
     assert band.points.tolist() == [1, 2, 3]
     assert band.survival_lower == pytest.approx(np.array([6, 4, 3]) / 6 - width)
     assert band.cdf_lower == pytest.approx(np.array([2, 3, 6]) / 6 - width)

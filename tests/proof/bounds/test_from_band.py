@@ -33,7 +33,7 @@ def the_law_itself(values: list[float], weights: list[float]) -> Band:
     """A band without any uncertainty: the limits are the probabilities."""
     p = np.array(weights)
     reach, stay = np.minimum(1, np.cumsum(p[::-1])[::-1]), np.minimum(1, np.cumsum(p))
-    return Band(points=np.array(values), survival_lower=reach, cdf_lower=stay, alpha=0.5, joint=False)
+    return Band(points=np.array(values), survival_lower=reach, cdf_lower=stay, alpha=0.5)
 
 
 def attacked_mean(radius: float) -> float:
@@ -90,8 +90,8 @@ def test_a_floor_below_the_points_counts_against_us() -> None:
 
 def test_limits_that_are_not_monotone_are_used_best() -> None:
     """Limits need not be in order; a later and better one counts for all points before it."""
-    jagged = Band(np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.9, 0.2]), np.array([0.7, 0.3, 0.8]), 0.1, False)
-    smooth = Band(np.array([1.0, 2.0, 3.0]), np.array([0.9, 0.9, 0.2]), np.array([0.7, 0.7, 0.8]), 0.1, False)
+    jagged = Band(np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.9, 0.2]), np.array([0.7, 0.3, 0.8]), 0.1)
+    smooth = Band(np.array([1.0, 2.0, 3.0]), np.array([0.9, 0.9, 0.2]), np.array([0.7, 0.7, 0.8]), 0.1)
     for radius in RADII:
         assert mean_lower(jagged, 0, radius) == mean_lower(smooth, 0, radius)
         assert mean_upper(jagged, 4, radius) == mean_upper(smooth, 4, radius)
@@ -118,7 +118,7 @@ def test_quantiles_by_hand() -> None:
     assert quantile_lower(band, 0.4, 0.0, -3) == 0.5  # P(Y <= 0.5) = 0.4 is enough
     assert quantile_lower(band, 0.5, 8.0, -3) == -3
     assert quantile_upper(band, 0.5, [0.0, 8.0], -3, 7).tolist() == [2, 6]
-    unsure = Band(np.array([1.0]), np.array([0.2]), np.array([0.2]), 0.1, False)
+    unsure = Band(np.array([1.0]), np.array([0.2]), np.array([0.2]), 0.1)
     assert quantile_upper(unsure, 0.5, 0.0, 0) == np.inf
     assert quantile_upper(unsure, 0.5, 0.0, 0, 9) == 9
     assert quantile_lower(unsure, 0.5, 0.0, 0) == 0
@@ -177,7 +177,7 @@ def test_quantiles_invert_probabilities(points: list[float], q: float, radius: f
     """Not reaching the lower quantile is rarer than q; staying at the upper one is not."""
     rng = np.random.default_rng(seed)
     size = len(points)
-    band = Band(np.sort(points), np.sort(rng.random(size))[::-1].copy(), np.sort(rng.random(size)), 0.1, False)
+    band = Band(np.sort(points), np.sort(rng.random(size))[::-1].copy(), np.sort(rng.random(size)), 0.1)
     low = float(quantile_lower(band, q, radius, -100))
     assert low == -100 or 1 - probability_lower(band, low, radius, -100) < q
     high = float(quantile_upper(band, q, radius, -100, 100))
@@ -190,7 +190,7 @@ def test_ten_million_distinct_points_fit_into_memory() -> None:
     """The same arithmetic on 10^6 points and 50 radii must stay far below the 400 MB of the full table."""
     n = 1_000_000
     limits = np.linspace(1, 0, n)
-    band = Band(np.arange(n, dtype=float), limits, limits[::-1].copy(), 0.1, False)
+    band = Band(np.arange(n, dtype=float), limits, limits[::-1].copy(), 0.1)
     tracemalloc.start()
     try:
         lower = mean_lower(band, 0.0, np.linspace(0, 0.5, 5))
@@ -207,7 +207,7 @@ def test_joining_equal_limits_changes_nothing() -> None:
     rng = np.random.default_rng(3)
     points = np.sort(rng.normal(size=50_000))
     limits = np.round(np.linspace(1, 0, points.size), 2)
-    band = Band(points, limits, limits[::-1].copy(), 0.1, False)
+    band = Band(points, limits, limits[::-1].copy(), 0.1)
     plain = -9 + (np.diff(points, prepend=-9.0) * shift_down(limits, 1.3)).sum()
     assert mean_lower(band, -9.0, 1.3) == pytest.approx(plain, abs=1e-10)
 

@@ -29,7 +29,7 @@ def coin(p, top=1.0):
 def the_law_itself(values, weights):
     p = np.array(weights)
     reach, stay = np.minimum(1, np.cumsum(p[::-1])[::-1]), np.minimum(1, np.cumsum(p))
-    return Band(points=np.array(values), survival_lower=reach, cdf_lower=stay, alpha=0.5, joint=False)
+    return Band(points=np.array(values), survival_lower=reach, cdf_lower=stay, alpha=0.5)
 
 
 @pytest.mark.parametrize("n", [2, 3, 7])

@@ -30,15 +30,12 @@ class Band:
     ``survival_lower``  bounds of P(X >= points[j]) for all j simultaneously, with confidence 1 - alpha
     ``cdf_lower``       bounds of P(X <= points[j]) for all j simultaneously, with confidence 1 - alpha
     ``alpha``           the error probability of either family
-    ``joint``           True: both families hold simultaneously with confidence 1 - alpha. False: each does by itself,
-                        and both simultaneously with confidence at least 1 - 2 alpha
     """
 
     points: Floats
     survival_lower: Floats
     cdf_lower: Floats
     alpha: float
-    joint: bool
 
     def __post_init__(self) -> None:
         assert self.points.ndim == 1
@@ -61,7 +58,7 @@ def dkw(returns: ArrayLike, alpha: float) -> Band:
     width = math.sqrt(math.log(2 / alpha) / (2 * n))
     survival = np.maximum(at_least / n - width, 0.0)
     cdf = np.maximum(at_most / n - width, 0.0)
-    return Band(points=points, survival_lower=survival, cdf_lower=cdf, alpha=alpha, joint=True)
+    return Band(points=points, survival_lower=survival, cdf_lower=cdf, alpha=alpha)
 
 
 def per_threshold(
@@ -119,7 +116,7 @@ def tail_tight(returns: ArrayLike, alpha: float) -> Band:
         # V_(k) >= V_(j) >= ell(j) for the last checked rank j <= k
         return np.concatenate([[0.0], limits])[np.searchsorted(ranks, counts, side="right")]
 
-    return Band(points=points, survival_lower=limit(at_least), cdf_lower=limit(at_most), alpha=alpha, joint=False)
+    return Band(points=points, survival_lower=limit(at_least), cdf_lower=limit(at_most), alpha=alpha)
 
 
 def binary(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Band:
@@ -145,7 +142,7 @@ def _at_thresholds(returns: Floats, x: Floats, survival_alphas: Floats, cdf_alph
     cdf = np.zeros(x.size)
     doubtful = cdf_alphas > 0
     cdf[doubtful] = lower_limit(at_most[doubtful], n, cdf_alphas[doubtful])
-    return Band(points=x, survival_lower=survival, cdf_lower=cdf, alpha=alpha, joint=False)
+    return Band(points=x, survival_lower=survival, cdf_lower=cdf, alpha=alpha)
 
 
 def _count_outcomes(returns: ArrayLike, alpha: float) -> tuple[Floats, Counts, Counts, int]:

@@ -55,7 +55,7 @@ def sum_mean_lower(band: Band, floor: float, n_episodes: int, scaled_budget: Arr
 def sum_mean_upper(band: Band, ceiling: float, n_episodes: int, scaled_budget: ArrayLike) -> Floats:
     """Return an upper bound of the same mean, for returns that none exceeds the ceiling: the mirror image."""
     reversed_bounds = (band.cdf_lower[::-1].copy(), band.survival_lower[::-1].copy())
-    mirrored = Band(-band.points[::-1], *reversed_bounds, band.alpha, band.joint)
+    mirrored = Band(-band.points[::-1], *reversed_bounds, band.alpha)
     return -sum_mean_lower(mirrored, -ceiling, n_episodes, scaled_budget)
 
 
