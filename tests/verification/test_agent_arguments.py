@@ -10,7 +10,7 @@ from surefoot.verification import play_again
 from surefoot.verification.play_again import RerunOptions
 
 # What of the options is about the environment, or about how episodes are run, and has tests of its own.
-ELSEWHERE = {"environment", "wrappers", "env_modules", "env_kwargs", "success", "workers", "progress"}
+ELSEWHERE = {"environment", "wrappers", "env_modules", "env_kwargs", "success", "luck", "workers", "progress"}
 SETUP = {"agent": "mine", "agent_sha256": "0" * 64, "n_stack": 5, "stochastic": True, "pixel_max": 255}
 
 
