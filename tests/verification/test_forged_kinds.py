@@ -87,7 +87,7 @@ def test_draws_that_an_agent_knows_by_heart_are_contradicted_by_fresh_ones(forge
     certificate = Query(budgets=(0.0, 0.5)).answer(known)
     assert certificate.lower[1] > 0.3
     certificate.save(folder)
-    monkeypatch.setattr(rerun, "rerun_blocks", lambda *_: [])
+    monkeypatch.setattr(rerun, "rerun_blocks", lambda *_: ([], []))
     (found,) = verify_tossed(folder, "Coin").items()
     assert found[0] == "fresh episodes"
     assert "worse than the recorded ones" in found[1]

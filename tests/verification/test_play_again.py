@@ -81,8 +81,8 @@ def stepped():
 def test_every_array_of_a_block_is_compared_with_its_rerun(stepped, name):
     plan, arrays = stepped
     raw = Raw("per-step.json", {}, {}, arrays, None, None)
-    assert rerun_blocks(raw, plan, [1, 0], 1) == []
+    assert rerun_blocks(raw, plan, [1, 0], 1) == ([], [])
     last = np.nextafter(arrays[name][-1], -1.0) if arrays[name].dtype.kind == "f" else arrays[name][-1] - 1
     changed = np.append(arrays[name][:-1], last).astype(arrays[name].dtype)
-    (wrong,) = rerun_blocks(replace(raw, arrays={**arrays, name: changed}), plan, [1, 0], 1)
+    (wrong,), _ = rerun_blocks(replace(raw, arrays={**arrays, name: changed}), plan, [1, 0], 1)
     assert wrong.startswith("block 1: ")

@@ -154,7 +154,7 @@ def test_which_blocks_are_rerun_here_cannot_be_foreseen_by_other_machines(tmp_pa
 
     def noted(raw, plan, blocks, workers, progress=None):
         asked.append(tuple(blocks))
-        return []
+        return [], []
 
     monkeypatch.setattr(rerun, "rerun_blocks", noted)
     for _ in range(20):

@@ -112,6 +112,40 @@ def test_a_block_of_another_kind_of_processor_is_named_where_it_differs(run, mon
     assert replayed.count("Another CPU") == 1  # block 3, of this kind, differs for another reason
 
 
+def test_other_bits_of_another_kind_of_processor_are_no_forgery_and_no_pass(run):
+    """Honest runs differ so; and who invents returns must not pass by naming another processor."""
+    here = processor_kind("cpu")
+    record = Episodes.load(run / "episodes.npz")
+    returns = record.returns.copy()
+    returns[35] -= 1
+    forged = replace(record, returns=returns, processors=((here, 1), ("Another CPU", 3)))
+    forged.save(run / "episodes.npz")
+    Query(budgets=(0.0, 0.2, 0.4), method="paper").answer(forged).save(run)
+    verdict = verify(run, blocks=None)
+    assert verdict.verdict == "unchecked"
+    (result,) = [check.result for check in verdict.checks if check.name == "replay"]
+    assert result == "impossible"
+    replayed = failures(verdict)["replay"]
+    assert replayed.startswith("such bits may differ honestly; to check them, rerun where the episodes were run")
+    assert f"it was run on Another CPU and is now rerun on {here}" in replayed
+
+
+def test_other_bits_of_other_versions_are_no_forgery_and_no_pass(run):
+    record = Episodes.load(run / "episodes.npz")
+    returns = record.returns.copy()
+    returns[35] -= 1
+    forged = replace(record, returns=returns)
+    forged.save(run / "episodes.npz")
+    Query(budgets=(0.0, 0.2, 0.4), method="paper").answer(forged).save(run)
+    assert verify(run, blocks=None).verdict == "failed"
+    content = json.loads((run / "run.json").read_text())
+    content["versions"]["numpy"] = "1.0"
+    (run / "run.json").write_text(json.dumps(content))
+    verdict = verify(run, blocks=None)
+    assert verdict.verdict == "unchecked"
+    assert "it was run with numpy 1.0 (here " in failures(verdict)["replay"]
+
+
 @pytest.mark.parametrize("nonsense", [5, [["A"]], [["A", "B"]], [["A", -1]], {"A": 1}])
 def test_nonsense_about_processors_is_not_verified(run, nonsense):
     header, arrays = read_npz(run / "episodes.npz", "record")
@@ -142,7 +176,7 @@ def test_a_forgery_of_two_blocks_is_missed_less_often_than_one_of_one(honest, mo
 
 def test_every_block_may_be_among_those_played_again(honest, monkeypatch):
     """Otherwise a forger of the others is never caught, whatever probability the verdict states."""
-    monkeypatch.setattr("surefoot.verification.rerun.rerun_blocks", lambda *_: [])
+    monkeypatch.setattr("surefoot.verification.rerun.rerun_blocks", lambda *_: ([], []))
     for count, seeds, choices in ((1, 20, 4), (2, 40, 6)):
         assert (
             len({tuple(verify(honest, blocks=count, seed=seed, fresh=0).replayed) for seed in range(seeds)}) == choices

@@ -351,8 +351,12 @@ def run_fresh(
 
 def rerun_blocks(
     raw: Raw, plan: Plan, blocks: list[int], workers: int | Workers, progress: Progress | None = None
-) -> list[str]:
-    """Rerun the blocks in this order; return what differs from the episode data.
+) -> tuple[list[str], list[str]]:
+    """Rerun the blocks in this order; return what differs from the episode data, and what of it proves nothing.
+
+    Another kind of processor, or another version of a library, may give other last bits, and a long episode makes
+    another episode of these. So a difference there is no sign of a forgery: it is in the second list. Whoever forges
+    returns may name another processor; the record is not verified then, either.
 
     They are rerun in new processes, in which the environment has run nothing before: what an environment or an agent
     keeps from one block to the next then shows. Only on a GPU a task of ours, which keeps nothing, runs in this one.
@@ -367,7 +371,9 @@ def rerun_blocks(
         keeps_nothing = bool(plan.gpu_share) and plan.task.name in TASKS
         workers = Processes(n_processes, isolated=not keeps_nothing)
     here = processor_kind(plan.device)
+    other_versions = _other_versions(raw)
     wrong = []
+    ambiguous = []
     for n_done, (index, episodes) in enumerate(run_blocks(plan, blocks, workers, backwards=True), start=1):
         first = index * plan.block_size
         found = _compare_block(index, "returns", first, episodes.returns, raw.arrays.get("returns"))
@@ -378,14 +384,14 @@ def rerun_blocks(
             found += _compare_rewards(index, first, episodes, raw)
         there = raw.processor_of(index)
         if there not in (None, here):
-            note = f"; it was run on {there} and is now rerun on {here}, which may give other bits"
-            found = [line + note for line in found]
-        wrong += found
+            ambiguous += [f"{line}; it was run on {there} and is now rerun on {here}" for line in found]
+        elif other_versions:
+            ambiguous += [f"{line}; it was run with {', '.join(other_versions)}" for line in found]
+        else:
+            wrong += found
         if progress is not None:
             progress(n_done, len(blocks))
-    if not wrong:
-        return []
-    return sorted(wrong) + _other_versions(raw)
+    return sorted(wrong), sorted(ambiguous)
 
 
 def _compare_block(index: int, name: str, first: int, rerun: Any, recorded: Any) -> list[str]:
@@ -422,14 +428,12 @@ def _compare_rewards(index: int, first: int, rerun: Episodes, raw: Raw) -> list[
 
 
 def _other_versions(raw: Raw) -> list[str]:
-    """Return which versions of libraries have changed since the run, and may be why bits differ."""
+    """Return the versions of libraries that a run names, where they are not those of now."""
     before = (raw.run or {}).get("versions")
     if not isinstance(before, dict):
         return []
     changed = []
     for name, version in versions().items():
         if before.get(name) != version:
-            changed.append(f"{name} {before.get(name)} then, {version} now")
-    if not changed:
-        return []
-    return [f"other versions may give other bits: {', '.join(changed)}"]
+            changed.append(f"{name} {before.get(name)} (here {version})")
+    return changed

@@ -267,19 +267,27 @@ def _rerun_sample(
     verdict.replayed = sorted(chosen)
     # In the order of the run each block would meet the same past as before, which an environment may remember.
     other_order = chosen[::-1] if chosen == verdict.replayed else chosen
-    wrong = rerun_blocks(raw, plan, other_order, options.workers, options.progress)
+    wrong, ambiguous = rerun_blocks(raw, plan, other_order, options.workers, options.progress)
     where = ""
     if not is_this_machine(options.workers):
         # Which ones must not be foreseen by those machines.
         here = secrets.SystemRandom().sample(verdict.replayed, math.ceil(SHARE_HERE * n_rerun))
-        wrong += rerun_blocks(raw, plan, here, 1)
+        wrong_here, ambiguous_here = rerun_blocks(raw, plan, here, 1)
+        wrong += wrong_here
+        ambiguous += ambiguous_here
         where = f"; by other machines, which are trusted, but for {len(here)} random blocks rerun on this one"
     n_episodes = sum(min(size, n - index * size) for index in chosen)
-    verdict.judge(
-        "replay",
-        wrong,
-        f"{n_rerun} of {n_blocks} blocks, {n_episodes} of {n} episodes, every return and length bit for bit{where}",
-    )
+    if ambiguous and not wrong:
+        advice = (
+            "such bits may differ honestly; to check them, rerun where the episodes were run, with the same versions"
+        )
+        verdict.note("replay", IMPOSSIBLE, "; ".join([advice, *ambiguous]))
+    else:
+        verdict.judge(
+            "replay",
+            wrong + ambiguous,
+            f"{n_rerun} of {n_blocks} blocks, {n_episodes} of {n} episodes, every return and length bit for bit{where}",
+        )
     verdict.forged_blocks = n_forged
     verdict.miss_one = miss_probability(n_blocks, 1, n_rerun)
     verdict.miss_least = miss_probability(n_blocks, n_forged, n_rerun)
