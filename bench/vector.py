@@ -3,6 +3,7 @@
     python -m bench.vector                                   # crazyflow's landing, 512 rows, CPU
     python -m bench.vector --rows 4096 --device cuda --write bench/results/vector-gpu.json
     python -m bench.vector --env CartPole-v1 --rows 1000     # Gymnasium's own vector environment
+    python -m bench.vector --env bench.pool:CartPole --rows 1000  # EnvPool's
 
 crazyflow is not among the pinned packages of the tests: pip install --constraint constraints.txt '.[cases]'.
 """
@@ -58,7 +59,8 @@ def make_task(arguments: argparse.Namespace) -> tuple[Task, nn.Module]:
             kwargs["device"] = "gpu"
         task = surefoot.make_task(LANDING, env_kwargs=kwargs, floor=-STEPS, ceiling=STEPS, max_steps=STEPS)
         return task, Hover()
-    kwargs = {"vectorization_mode": "vector_entry_point"}
+    # Of an ID that has both, the simulator of many rows; a factory makes nothing else.
+    kwargs = {} if ":" in arguments.env else {"vectorization_mode": "vector_entry_point"}
     task = surefoot.make_task(arguments.env, env_kwargs=kwargs, floor=0, ceiling=STEPS, max_steps=STEPS)
     balance = nn.Linear(4, 2, bias=False)
     with torch.no_grad():
