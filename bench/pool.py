@@ -34,7 +34,7 @@ class CartPole(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.pool: Any = None
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002 - Gymnasium hands it on
         """Begin all episodes, with other simulators if there is a seed."""
         if seed is not None or self.pool is None:
             self.pool = envpool.make_gymnasium("CartPole-v1", num_envs=self.num_envs, seed=seed or 0, num_threads=1)
