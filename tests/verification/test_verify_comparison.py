@@ -18,7 +18,7 @@ from surefoot.noise import Noise
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.difference import pair_up
-from surefoot.verification.comparison import _check_content, _find_pairing, rerun_sides
+from surefoot.verification.comparison import _check_content, _expected_pairing, rerun_sides
 from surefoot.verification.plan_again import planner_version
 from surefoot.verification.play_again import RerunOptions
 from surefoot.verification.recompute.run_files import COMPARED, Raw
@@ -245,7 +245,7 @@ def test_what_belongs_together_is_found_a_second_time(a, b, pairing):
     """By other code, with the same answer: agents that draw, or are both attacked, may share draws otherwise."""
     records = [record(np.ones(4), **{"episode_seeds": None, **run}) for run in (a, b)]
     assert pair_up(*records).pairing == pairing
-    assert _find_pairing(a, b) == pairing
+    assert _expected_pairing(a, b) == pairing
 
 
 def test_a_run_that_ended_early_has_no_fixed_number_of_episodes(tmp_path):

@@ -72,10 +72,11 @@ class Statistics:
             var = np.broadcast_to(self.var, shape).copy()
             return replace(self, mean=mean, var=var)
         # Or side by side along the last axis, as VecFrameStack has them.
-        if own and shape and shape[:-1] == own[:-1] and shape[-1] > own[-1] > 0 and shape[-1] % own[-1] == 0:
-            repeats = [1] * len(own)
-            repeats[-1] = shape[-1] // own[-1]
-            return replace(self, mean=np.tile(self.mean, repeats), var=np.tile(self.var, repeats))
+        if own and shape and shape[:-1] == own[:-1] and own[-1] > 0:
+            n_frames, rest = divmod(shape[-1], own[-1])
+            if n_frames > 1 and rest == 0:
+                repeats = (1,) * (len(own) - 1) + (n_frames,)
+                return replace(self, mean=np.tile(self.mean, repeats), var=np.tile(self.var, repeats))
         raise InputError(
             f"the statistics are of observations of shape {own}, the agent was made for {shape}; "
             "give the file that was saved with this agent"

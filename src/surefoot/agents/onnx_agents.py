@@ -120,7 +120,7 @@ def _input_shape(path: Path, inner: Onnx, spaces: Spaces) -> tuple[int, ...]:
         raise InputError(f"{path} is not an ONNX model that onnxruntime can run: {_one_line(error)}") from error
     odd = not inputs or any(one.type not in INPUT_TYPES for one in inputs)
     if not odd and len(inputs) > 1:
-        inner.columns = _columns_of(inputs, spaces)
+        inner.columns = _locate_columns(inputs, spaces)
         odd = not inner.columns
     if odd:
         got = ", ".join(f"{one.name} {one.type}" for one in inputs) or "none"
@@ -142,7 +142,7 @@ def _input_shape(path: Path, inner: Onnx, spaces: Spaces) -> tuple[int, ...]:
     return tuple(rest)
 
 
-def _columns_of(inputs: Any, spaces: Spaces) -> dict[str, tuple[int, int]]:
+def _locate_columns(inputs: Any, spaces: Spaces) -> dict[str, tuple[int, int]]:
     """Return which numbers of an observation in parts each input is given, by its name; nothing if they do not fit."""
     columns = {}
     begin = 0

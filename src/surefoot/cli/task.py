@@ -25,9 +25,7 @@ WANTED = {
     "agent": "--agent NAME_OR_PATH",
     "sigma": "--sigma S, the noise on every new observation ('surefoot tune' compares several)",
 }
-OF_ENVIRONMENT = (
-    *("max_steps", "reward_range", "env_kwargs", "env_module", "wrapper", "success", "feature_units", "step_seconds"),
-)
+OF_ENVIRONMENT = "max_steps reward_range env_kwargs env_module wrapper success feature_units step_seconds".split()
 # What a task defines itself.
 DEFINED = ("floor", "ceiling", *OF_ENVIRONMENT)
 

@@ -34,10 +34,9 @@ CERTIFICATE_SCHEMA = 1
 CERTIFICATE_FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
 # What only some setups have.
-_OPTIONAL_SETUP = (
-    *("gamma", "sigma_per_feature", "action_sigma", "stochastic", "stated_by_user", "draws_per_seed", "luck"),
-    *("success", "features", "step_seconds"),
-)
+_OPTIONAL_SETUP = """
+gamma sigma_per_feature action_sigma stochastic stated_by_user draws_per_seed luck success features step_seconds
+""".split()
 _REQUESTED = ("norm", "mixed", "probabilities", "quantiles", "cvars")
 
 

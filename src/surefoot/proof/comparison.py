@@ -500,7 +500,10 @@ class Comparer(StoppingMonitor):
         return {"compare": self.question.to_json()}
 
     def _look(self, *returns: Floats) -> str | None:
-        a, b, attacked = (*returns, returns[1])[:3]
+        a = returns[0]
+        b = returns[1]
+        # Without an attack on B its upper bound is that of its plain episodes.
+        attacked = returns[2] if len(returns) > 2 else b
         n = min(a.size, b.size)
         interval = self._anytime_interval(a[:n] - b[:n])
         rows = self._attacked_rows(a, attacked)

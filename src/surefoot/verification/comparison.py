@@ -29,34 +29,21 @@ Floats = NDArray[np.float64]
 COMPARISON_FILE = "comparison.json"
 SCHEMA = 1
 MOST_EXACT = 100_000  # pairs, up to which bounds of wins are exact ones
-LISTED = 10  # changed episodes that are named
-REASONS = ("proved", "refuted", "out of reach", "all played", "stopped by hand")
+LISTED_CHANGES = 10  # changed episodes that are named
+ENDINGS = ("proved", "refuted", "out of reach", "all played", "stopped by hand")
 # The fields of the file; all others are refused, because nothing here checks them.
 FIELDS = frozenset(
-    (
-        *("schema", "confidence", "budgets", "gate", "names", "winner", "passed", "low", "high", "resolution"),
-        *("pairing", "means", "n_episodes", "n_pairs", "floor", "ceiling", "attacked", "attacked_by", "changes"),
-        *("anytime", "stopped", "planner", "sides", "command", "versions", "replay"),
-    )
+    """
+    schema confidence budgets gate names winner passed low high resolution pairing means n_episodes n_pairs floor
+    ceiling attacked attacked_by changes anytime stopped planner sides command versions replay
+    """.split()
 )
 # In what the episodes of two agents may differ, and those of one without attack and under one.
 _FREE = frozenset(
-    (
-        *("agent", "agent_sha256", "sigma", "sigma_per_feature", "n_stack", "memory", "stochastic", "pixel_max"),
-        *(
-            "seed",
-            "purpose",
-            "n_planned",
-            "n_envs",
-            "block_size",
-            "device",
-            "attacker",
-            "budget",
-            "scope",
-            "reward_range",
-        ),
-        *("stated_by_user", "episode_seeds", "binary"),
-    )
+    """
+    agent agent_sha256 sigma sigma_per_feature n_stack memory stochastic pixel_max seed purpose n_planned n_envs
+    block_size device attacker budget scope reward_range stated_by_user episode_seeds binary
+    """.split()
 )
 _FREE_UNDER_ATTACK = frozenset(("attacker", "budget", "purpose"))
 # Bounds are rounded outward by 1e-9 of the range and computed by other formulas here.
@@ -91,7 +78,7 @@ def check_comparison(folder: Path, verdict: Verdict) -> dict[str, Raw]:
             verdict.note(f"{side}: {check.name}", check.result, check.detail)
         for line in found.not_checked:
             verdict.not_checked.insert(0, f"{side}: {line}")
-        verdict.judge(f"{side}: certificate and episode data", _check_facts(facts, raw), raw.sha256())
+        verdict.judge(f"{side}: certificate and episode data", _check_side(facts, raw), raw.sha256())
         sides[side] = raw
     if not usable:
         return sides
@@ -164,7 +151,7 @@ def _claimed_of(content: dict[str, Any], side: str) -> dict[str, Any]:
     return claimed
 
 
-def _check_facts(stated: dict[str, Any], raw: Raw) -> list[str]:
+def _check_side(stated: dict[str, Any], raw: Raw) -> list[str]:
     keys = ("task", "agent", "agent_sha256", "seed", "attacker", "budget", "sigma")
     expected = {key: raw.setup.get(key) for key in keys}
     # What the user stated is checked with the limits.
@@ -184,7 +171,7 @@ def _check_content(content: dict[str, Any], sides: dict[str, Raw]) -> list[str]:
         wrong += _differing("B and B-attacked", b, sides["B-attacked"], _FREE_UNDER_ATTACK)
     if wrong:
         return wrong
-    pairing = _find_pairing(a.setup, b.setup)
+    pairing = _expected_pairing(a.setup, b.setup)
     if content["pairing"] != pairing:
         return [*wrong, f"the episodes are paired by {pairing}, not by {content['pairing']!r:.40}"]
     if not content["anytime"]:
@@ -227,12 +214,12 @@ def _check_question(content: dict[str, Any]) -> list[str]:
         wrong.append("a row under attack must have budget, lower and upper and nothing else")
     if not is_number(content["confidence"]) or not isinstance(content["anytime"], bool):
         wrong.append("the confidence must be a number, and anytime true or false")
-    elif content["stopped"] not in (REASONS if content["anytime"] else (None,)):
+    elif content["stopped"] not in (ENDINGS if content["anytime"] else (None,)):
         wrong.append(f"no such run stops because of {content['stopped']!r:.60}")
     return wrong
 
 
-def _find_pairing(a: dict[str, Any], b: dict[str, Any]) -> str:
+def _expected_pairing(a: dict[str, Any], b: dict[str, Any]) -> str:
     if "episode_seeds" in a and "episode_seeds" in b:
         return "seeds"
     for setup in (a, b):
@@ -274,7 +261,7 @@ def _only_wins(a: Raw, b: Raw) -> bool:
         CannotRecomputeError: If the records say so, and have other returns: a step of one millionth would be a win.
     """
     larger = max(a.returns.size, b.returns.size) >= 2 * min(a.returns.size, b.returns.size)
-    grouped = _find_pairing(a.setup, b.setup) == "independent" and larger
+    grouped = _expected_pairing(a.setup, b.setup) == "independent" and larger
     if a.setup.get("binary") is not True or b.setup.get("binary") is not True:
         return False
     for raw in (a, b):
@@ -298,11 +285,13 @@ def _check_interval(
     if pairing == "unknown":
         ends = (floor, ceiling)
         mirrored = (-ceiling, -floor)
-        lows = [recompute_means(one, ends, alpha / 4, [0.0], anytime=False) for one in (x, y)]
-        highs = [recompute_means(-one, mirrored, alpha / 4, [0.0], anytime=False) for one in (x, y)]
+        wrong = []
         # Minus the highest mean of the one is the lower bound of minus it.
-        wrong = _compare("low", content["low"], lows[0][0] + highs[1][0], lows[0][1] + highs[1][1], span)
-        return wrong + _compare("high", -content["high"], lows[1][0] + highs[0][0], lows[1][1] + highs[0][1], span)
+        for name, sign, one, other in (("low", 1.0, x, y), ("high", -1.0, y, x)):
+            best, least = recompute_means(one, ends, alpha / 4, [0.0], anytime=False)
+            also_best, also_least = recompute_means(-other, mirrored, alpha / 4, [0.0], anytime=False)
+            wrong += _compare(name, sign * content[name], best + also_best, least + also_least, span)
+        return wrong
     wrong = []
     for name, sign in (("low", 1.0), ("high", -1.0)):
         claimed = sign * content[name]
@@ -395,7 +384,11 @@ def _check_derived(
     """Return which of the fields that follow from bounds and returns do not."""
     low = content["low"]
     high = content["high"]
-    winner = "A" if low > 0 else "B" if high < 0 else None
+    winner = None
+    if low > 0:
+        winner = "A"
+    elif high < 0:
+        winner = "B"
     gate = content["gate"]
     passed = True
     if gate is not None:
@@ -454,7 +447,7 @@ def _find_changes(x: Floats, y: Floats, names: Sequence[int]) -> dict[str, Any] 
     """Return how many of the episodes that belong together differ, and those that differ most."""
     if not names:
         return None
-    rows = sorted(np.flatnonzero(x != y).tolist(), key=lambda row: -abs(x[row] - y[row]))[:LISTED]
+    rows = sorted(np.flatnonzero(x != y).tolist(), key=lambda row: -abs(x[row] - y[row]))[:LISTED_CHANGES]
     return {
         "higher": int((x > y).sum()),
         "lower": int((x < y).sum()),

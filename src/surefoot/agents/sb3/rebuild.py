@@ -77,14 +77,12 @@ FLATTEN = "<class 'stable_baselines3.common.torch_layers.FlattenExtractor'>"
 COMBINED = "<class 'stable_baselines3.common.torch_layers.CombinedExtractor'>"
 # Settings that do not change the deterministic action, or whose effect is read elsewhere.
 KNOWN_SETTINGS = frozenset(
-    (
-        *("net_arch", "activation_fn", "squash_output", "features_extractor_class", "features_extractor_kwargs"),
-        *("optimizer_class", "optimizer_kwargs", "n_critics", "share_features_extractor", "normalize_images"),
-        *("use_sde", "log_std_init", "ortho_init", "full_std", "use_expln", "clip_mean", "n_quantiles", "with_bias"),
-        *("lstm_hidden_size", "n_lstm_layers", "shared_lstm", "enable_critic_lstm", "lstm_kwargs"),
-        # Models of before SB3 1.0 have it.
-        "device",
-    )
+    """
+    net_arch activation_fn squash_output features_extractor_class features_extractor_kwargs optimizer_class
+    optimizer_kwargs n_critics share_features_extractor normalize_images use_sde log_std_init ortho_init full_std
+    use_expln clip_mean n_quantiles with_bias lstm_hidden_size n_lstm_layers shared_lstm enable_critic_lstm lstm_kwargs
+    device
+    """.split()
 )
 
 

@@ -23,7 +23,7 @@ from surefoot.verification.recompute.bands import (
 )
 
 Floats = NDArray[np.float64]
-MOST_THRESHOLDS = 10_000  # the method selects them among some hundred values
+MOST_SELECTED = 10_000  # the method selects them among some hundred values
 
 
 def chosen_method(n: int, choice: Any) -> str:
@@ -52,7 +52,7 @@ def recompute_auto(returns: Floats, claim: Claim, choice: Any) -> tuple[Side, Si
     reach = np.array(choice.get("reach"), dtype=np.float64)
     stay = np.array(choice.get("stay"), dtype=np.float64)
     fits = points.ndim == 1 and points.shape == reach.shape == stay.shape and points.size > 0
-    if not fits or points.size > MOST_THRESHOLDS or not np.all(np.diff(points) > 0):
+    if not fits or points.size > MOST_SELECTED or not np.all(np.diff(points) > 0):
         raise CannotRecomputeError("the selected method has no ascending thresholds with an alpha for each")
     if min(reach.min(), stay.min()) < 0 or max(reach.sum(), stay.sum()) > claim.alpha * (1 + 1e-9):
         raise CannotRecomputeError("the alphas of the thresholds are invalid, or exceed the alpha of the certificate")

@@ -21,7 +21,7 @@ from surefoot.verification.recompute.run_files import Raw, is_number
 
 Floats = NDArray[np.float64]
 # Relative: bounds are rounded outward by 1e-9, and computed by other formulas here.
-_MARGIN = 1e-7
+_ALLOWED_ERROR = 1e-7
 # What may be asked for: its name in a certificate, and that of its number there.
 KINDS = {"probabilities": "at_least", "quantiles": "q", "cvars": "q"}
 LISTED = 10  # wrong bounds that are named
@@ -125,7 +125,7 @@ def _probability_low(points: Floats, tails: Floats, x: float, claim: Claim) -> t
     if beyond == points.size:
         return 0.0, 0.0
     best, least = tails[:, beyond]
-    return float(least) * (1 - _MARGIN), float(best)
+    return float(least) * (1 - _ALLOWED_ERROR), float(best)
 
 
 def _probability_high(points: Floats, heads: Floats, x: float, claim: Claim) -> tuple[float, float]:
@@ -136,14 +136,14 @@ def _probability_high(points: Floats, heads: Floats, x: float, claim: Claim) -> 
         return 1.0, 1.0
     best, least = 1 - heads[:, below - 1]
     # 1 - p loses the digits of a tiny p
-    return float(best) * (1 - _MARGIN) - 1e-15, min(1.0, float(least) * (1 + _MARGIN) + 1e-15)
+    return float(best) * (1 - _ALLOWED_ERROR) - 1e-15, min(1.0, float(least) * (1 + _ALLOWED_ERROR) + 1e-15)
 
 
 def _quantile_low(points: Floats, tails: Floats, q: float, claim: Claim) -> tuple[float, float]:
     reachable = np.append(claim.floor, points)
     best, least = tails
-    n_best = np.count_nonzero((1 - best) * (1 - _MARGIN) < q)
-    n_least = np.count_nonzero((1 - least) * (1 + _MARGIN) < q)
+    n_best = np.count_nonzero((1 - best) * (1 - _ALLOWED_ERROR) < q)
+    n_least = np.count_nonzero((1 - least) * (1 + _ALLOWED_ERROR) < q)
     return float(reachable[n_least]), float(reachable[n_best])
 
 
@@ -152,8 +152,8 @@ def _quantile_high(points: Floats, heads: Floats, q: float, claim: Claim) -> tup
     reachable = np.append(points, otherwise)
     best, least = heads
     # The first point that enough is at most; ``heads`` ascend.
-    first_best = np.count_nonzero(best * (1 + _MARGIN) < q)
-    first_least = np.count_nonzero(least * (1 - _MARGIN) < q)
+    first_best = np.count_nonzero(best * (1 + _ALLOWED_ERROR) < q)
+    first_least = np.count_nonzero(least * (1 - _ALLOWED_ERROR) < q)
     return float(reachable[first_best]), float(reachable[first_least])
 
 
@@ -161,7 +161,7 @@ def _cvar_low(points: Floats, tails: Floats, q: float, claim: Claim) -> tuple[fl
     """Return the CVaR of the distributions with these bounds of P(Y >= point) for their probabilities."""
     values = np.append(claim.floor, points)
     best, least = (_lowest_mean(values, 1 - np.append(tail, 0.0), q) for tail in tails)
-    margin = _MARGIN * float(values[-1] - claim.floor)
+    margin = _ALLOWED_ERROR * float(values[-1] - claim.floor)
     return max(claim.floor, least - margin), max(claim.floor, best)
 
 
@@ -172,7 +172,7 @@ def _cvar_high(points: Floats, heads: Floats, q: float, claim: Claim) -> tuple[f
     highest = float(points[-1]) if claim.ceiling is None else claim.ceiling
     if math.isfinite(best):
         best = min(best, highest)
-    return best, least + _MARGIN * (highest - claim.floor)
+    return best, least + _ALLOWED_ERROR * (highest - claim.floor)
 
 
 def _lowest_mean(values: Floats, at_most: Floats, q: float) -> float:

@@ -46,7 +46,7 @@ Floats = NDArray[np.float64]
 # small ones, for means that differ a little.
 SHARES = 0.9 * 0.5 ** np.arange(14)
 MOST_SCORES = 16  # scaled budgets, and as many caps
-MOST_BLOCKS = 1_000  # of a run that stopped by itself: later ones are few, or small
+MOST_STOPPED_BLOCKS = 1_000  # of a run that stopped by itself: later ones are few, or small
 EARLY_RATES = (1.0, 4.0, 16.0)
 MOST_RADIUS = 6.0  # beyond it one failure outweighs all else, and exponentials overflow
 
@@ -101,7 +101,7 @@ def log_capital(
 def log_capital_by_blocks(recorded: Floats, fresh: Floats, radii: Sequence[float], block_size: int) -> float:
     """Return the same for a run that may have stopped after any block: of the product of what each block wins."""
     asked = _few(np.array(sorted({0.0, *(min(float(radius), MOST_RADIUS) for radius in radii)})))
-    n_blocks = min(-(-recorded.size // block_size), fresh.size, MOST_BLOCKS)
+    n_blocks = min(-(-recorded.size // block_size), fresh.size, MOST_STOPPED_BLOCKS)
     every = np.zeros(asked.size * SHARES.size)
     most = 0.0
     for number, part in enumerate(np.array_split(fresh, n_blocks)):

@@ -17,19 +17,19 @@ from scipy.stats import beta, binom, norm
 Floats = NDArray[np.float64]
 
 _GRID = 400
-_SHARE = 0.02  # of alpha: gamma
-_ROUNDING = 1e-6  # relative, of a sum of probabilities
+_GAMMA_SHARE = 0.02  # of alpha: gamma
+_SUM_ROUNDING = 1e-6  # relative, of a sum of probabilities
 _COARSE = 0.05  # of the distance from the estimate: by how much the method may fall short of the best bound
 
 
 def check_wins_bound(n: int, a_alone: int, b_alone: int, alpha: float, claimed: float) -> list[str]:
     """Return what is wrong with a lower bound of P(A wins) - P(B wins)."""
     needed = _needed_wins(n, a_alone, b_alone, alpha)
-    gamma = _SHARE * alpha
+    gamma = _GAMMA_SHARE * alpha
     likely_b = (share_lower(b_alone, n, gamma / 2), 1 - share_lower(n - b_alone, n, gamma / 2))
     left = alpha - gamma
     wrong = []
-    if claimed > -1 and _largest_probability(claimed, n, needed, likely_b) > left * (1 + _ROUNDING):
+    if claimed > -1 and _largest_probability(claimed, n, needed, likely_b) > left * (1 + _SUM_ROUNDING):
         wrong.append(f"a difference of {claimed:.6g} is not refuted by {a_alone} and {b_alone} of {n} pairs won alone")
     estimate = (a_alone - b_alone) / n
     higher = claimed + _COARSE * (estimate - claimed) + 1 / n

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 MOST = 1e60  # of a weight: more, and h could be no number
 
 
-def luck_of(episode: list[float], weights: list[list[float]]) -> float:
+def predicted_luck(episode: list[float], weights: list[list[float]]) -> float:
     """Return the h of one episode, summed in the order of its features."""
     total = 0.0
     for feature, center, linear, squared in zip(episode, *weights, strict=True):
@@ -70,7 +70,7 @@ class LuckAccount(Account):
             self.surpluses = [self._surplus_of(row, points, begin) for row in rows]
             # By this the next bet of the block is known to have the same guesses.
             self.curve = Curve(bet.guesses, np.zeros(1), np.zeros(1), 0.0)
-        lucks = [luck_of(episode, weights.tolist()) for episode in self.features[numbers].tolist()]
+        lucks = [predicted_luck(episode, weights.tolist()) for episode in self.features[numbers].tolist()]
         luck = np.array([min(max(one, low), high) for one in lucks])
         which = (luck[:, None] > cuts).sum(axis=1)
         shift = move * luck

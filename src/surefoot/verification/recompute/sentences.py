@@ -38,7 +38,7 @@ def write_sentence(name: str, certificate: Mapping[str, Any]) -> str:
         what += " per episode"
     sentence = (
         f"Under every attack {attack}, the expected {what} of the smoothed agent (noise sigma "
-        f"{_describe_noise(certificate)}{_describe_episodes(certificate)}) is at least lower[i]"
+        f"{_describe_noise(certificate)}{_recorded_episodes(certificate)}) is at least lower[i]"
     )
     has_upper = certificate.get("upper") is not None
     if has_upper:
@@ -98,7 +98,7 @@ def _describe_joint_confidence(certificate: Mapping[str, Any]) -> str:
     return f"{together}; lower and upper bounds hold jointly with confidence {joint} or more"
 
 
-def _describe_episodes(certificate: Mapping[str, Any]) -> str:
+def _recorded_episodes(certificate: Mapping[str, Any]) -> str:
     """Return after how many steps episodes are cut off, and whether the policy itself is random."""
     described = ""
     if "max_steps" in certificate:
