@@ -142,9 +142,25 @@ def test_returns_are_not_written_next_to_the_episodes_of_a_run():
         certify_returns(episodes, query, out=Path("returns"))
     Path("run").mkdir()
     Path("run/setup.json").write_text("{}")
-    with pytest.raises(InputError, match="run holds a run with its own certificate; choose another out="):
+    with pytest.raises(InputError, match="run holds a run of its own; choose another out="):
         certify_returns(episodes, query, out=Path("run"))
     assert [path.name for path in Path("run").iterdir()] == ["setup.json"]
+
+
+def test_no_attack_and_no_comparison_is_written_over_a_run(tmp_path):
+    """Its ``run.json`` would be that of the attack, and its certificate would fail verification."""
+    folder = tmp_path / "run"
+    given = {"sigma": 0.1, "n_episodes": 4, "out": folder}
+    surefoot.certify_run(short_pole(10), AGENT, **given)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for write in (
+        lambda: surefoot.attack(short_pole(10), AGENT, **given, method="random", budgets=[0.1]),
+        lambda: surefoot.attack(short_pole(10), AGENT, **given, method="learned", budgets=[0.1], minutes=9.0),
+        lambda: surefoot.compare(AGENT, AGENT, short_pole(10), **given),
+    ):
+        with pytest.raises(InputError, match="run holds a run of its own; choose another out="):
+            write()
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_the_baseline_of_an_environment_is_measured_where_that_is_cheap(tmp_path):

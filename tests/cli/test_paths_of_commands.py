@@ -92,7 +92,7 @@ def test_returns_are_written_with_what_they_were_certified_by(capsys):
     before = Path("run/certificate.json").read_bytes()
     capsys.readouterr()
     assert cli.main([*call, "--quiet"]) == 2
-    assert "run holds a run with its own certificate; choose another --out" in capsys.readouterr().err
+    assert "run holds a run of its own; choose another --out" in capsys.readouterr().err
     assert Path("run/certificate.json").read_bytes() == before
 
 

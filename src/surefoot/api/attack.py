@@ -35,7 +35,7 @@ from surefoot.runs.attacked import (
     matching_certificates,
     run_grid,
 )
-from surefoot.runs.folder import check_reusable, configuration_name
+from surefoot.runs.folder import check_no_run, check_reusable, configuration_name
 from surefoot.runs.read import read_run
 from surefoot.runs.shares import Share
 from surefoot.runs.strongest import choose_strongest
@@ -262,6 +262,9 @@ def prepare_attacker(
 
     Both are kept in the run directory ``folder``, where there is one.
     """
+    if folder is not None:
+        # Before an attacker learns for minutes.
+        _check_reusable(grid, folder)
     method = grid.kind
     if method.is_learned:
         return _with_attacker(grid, minutes, folder, progress)
@@ -373,12 +376,14 @@ def attack_share(
         )
     if folder is None:
         folder = RUNS / f"{grid.name}{share.suffix}"
+    check_no_run(folder)
     processes = as_processes(workers, grid.base.gpu_share)
     with keep_on_interrupt(folder):
         return folder, attacked_share(grid, share, folder, workers=processes, progress=progress)
 
 
 def _check_reusable(grid: AttackGrid, folder: Path) -> None:
+    check_no_run(folder)
     # Each configuration is a run with a setup of its own, and may have been run before the others.
     for budget, lambda_ in grid.configurations():
         check_reusable(grid.base, folder / configuration_name(budget, lambda_))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from surefoot.api.query import Requirement
 from surefoot.episodes import Episodes
-from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.query import Query
 from surefoot.provenance import versions
 from surefoot.report.certificate_text import asked_budgets
 from surefoot.runs.finish import finish_run
+from surefoot.runs.folder import check_no_run
 
 if TYPE_CHECKING:
     from surefoot.play.task import Task
@@ -74,8 +74,8 @@ def certify_returns(
         InputError: If ``out`` holds a run of its own, or the query does not fit the episodes.
     """
     # A certificate of other returns must not stand next to the episodes of a run.
-    if out is not None and (out / "setup.json").exists():
-        raise InputError(f"{out} holds a run with its own certificate; choose another out=")
+    if out is not None:
+        check_no_run(out)
     if require is not None:
         query = query.with_budget(require.budget)
     certificate = query.answer(episodes)

@@ -13,7 +13,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.workers import Workers
 from surefoot.proof.comparison import Comparer, Comparison, Question
 from surefoot.runs.finish import finish_comparison
-from surefoot.runs.folder import RunFolder
+from surefoot.runs.folder import RunFolder, check_no_run
 from surefoot.runs.sequential import run_until, sequential_setup, stream_blocks
 from surefoot.runs.taped_episode import record_replay
 
@@ -41,6 +41,7 @@ def compared_run(
         command: What was typed.
         record: Whether to record the episode in which the two differ most, for the report.
     """
+    check_no_run(folder)
     comparer = Comparer(question, made_up(plans["A"]), made_up(plans["B"]), anytime=anytime)
     planned = sum(plan.n_episodes for plan in plans.values())
     stopped = None

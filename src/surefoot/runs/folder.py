@@ -154,6 +154,12 @@ def _shorten_hash(value: Any) -> str:
     return re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1", str(value))
 
 
+def check_no_run(folder: Path) -> None:
+    """Reject the directory of a run of episodes for a result of another kind, which would overwrite its run.json."""
+    if (folder / "setup.json").exists():
+        raise InputError(f"{folder} holds a run of its own; choose another out=")
+
+
 def check_reusable(plan: Plan, folder: Path) -> None:
     """Reject a directory with episodes of an agent without a hash: nothing says whether they are of this agent."""
     if not plan.policy.sha256 and (folder / "setup.json").exists():
