@@ -38,7 +38,7 @@ def draw_flights(undefended: Path, averaging: Path) -> None:
         above.set_title(title, fontsize=10)
         above.legend(fontsize=8)
         seconds = STEP * np.arange(len(received))
-        below.plot(seconds, received[:, POSITION.start], color="0.7", lw=0.6, label="position received")
+        below.plot(seconds, received[:, POSITION.start], color="0.45", lw=0.6, label="position received")
         below.plot(seconds, attacked[:, POSITION.start], color=RED, ls="--", label="true position")
         below.set_xlabel("seconds")
         below.legend(fontsize=8)
