@@ -23,6 +23,7 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.workers import Processes
 from surefoot.proof.stopping import StoppingRule
+from surefoot.runs.read import neighbors, read_run
 from surefoot.runs.shares import Share
 from toys import balancer, short_pole
 
@@ -90,6 +91,24 @@ def test_an_attack_names_the_certificate_that_it_contradicts():
     wrong = surefoot.attack("cartpole-1", AGENT, **attack)
     assert [one.certificate for one in wrong.contradictions] == [written]
     assert np.array_equal(wrong.mean, honest.mean)
+
+
+def test_an_attack_on_shorter_episodes_contradicts_no_certificate_of_longer_ones():
+    """Cut off after 50 steps, CartPole has returns of 50 at most: that is no attack's doing."""
+    task = surefoot.make_task("CartPole-v1")
+    balance = surefoot.as_policy("cartpole-1-s0.2", task.spaces)
+    at = surefoot.Query(budgets=[0.01])
+    surefoot.certify_run(task, balance, sigma=0.05, query=at, n_episodes=60, out="cut/certified")
+    given = {"sigma": 0.05, "budgets": [0.01], "method": "random", "n_episodes": 20}
+    shorter = surefoot.make_task("CartPole-v1", max_steps=50)
+    cut = surefoot.attack(shorter, balance, **given, out="cut/shorter")
+    assert (cut.compared_with, cut.contradictions) == ((), ())
+    assert [run.name for run in neighbors(Path("cut/certified"), read_run(Path("cut/certified")))] == []
+    whole = surefoot.attack(task, balance, **given, out="cut/whole")
+    assert (whole.compared_with, whole.contradictions) == ((Path("cut/certified/certificate.json"),), ())
+    assert [run.name for run in neighbors(Path("cut/certified"), read_run(Path("cut/certified")))] == ["whole"]
+    with pytest.raises(InputError, match="is about another task, step limit, agent or sigma than this attack"):
+        surefoot.attack(shorter, balance, **given, certificate="cut/certified", out="cut/named")
 
 
 def test_what_is_kept_is_said_by_the_interrupt():

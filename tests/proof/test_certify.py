@@ -354,7 +354,14 @@ def test_a_printed_certificate_rounds_conservatively() -> None:
 
 @pytest.mark.parametrize("method", ["band", "betting", "auto", "dkw", "per-threshold"])
 def test_a_certificate_is_read_as_it_was_written(tmp_path: Path, method: str) -> None:
-    facts: dict[str, Any] = {"task": "cartpole", "agent": "dqn", "agent_sha256": "ab", "seed": 3, "gamma": 0.9}
+    facts: dict[str, Any] = {
+        "task": "cartpole",
+        "agent": "dqn",
+        "agent_sha256": "ab",
+        "seed": 3,
+        "gamma": 0.9,
+        "max_steps": 9,
+    }
     returns = np.tile([1.0, 2.0, 3.0], 20)
     episodes = Episodes.from_returns(returns, sigma=[0.2, 0.3], floor=0, ceiling=3, **facts)
     made = certify(episodes, [0.4, 0, 0.1], method=method)
@@ -373,6 +380,8 @@ def test_a_certificate_is_read_as_it_was_written(tmp_path: Path, method: str) ->
     assert not made.is_about(episodes.metadata, 0.3)
     assert not made.is_about({**episodes.metadata, "agent_sha256": "other"}, 0.2)
     assert not made.is_about({**episodes.metadata, "sigma_per_feature": None}, 0.2)
+    assert not made.is_about({**episodes.metadata, "max_steps": 7}, 0.2)
+    assert made.is_about({**episodes.metadata, "max_steps": None}, 0.2)  # measured by others, who did not say
 
 
 def test_a_certificate_from_a_file_knows_the_listed_budgets_alone(tmp_path: Path) -> None:

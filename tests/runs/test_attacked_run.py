@@ -168,7 +168,7 @@ def test_the_command_reports_a_planted_inconsistency_with_exit_code_3(tmp_path, 
     (tmp_path / "other" / "certificate.json").write_text(json.dumps(other))
     code, _, err = command(capsys, *arguments, "--out", str(tmp_path / "x"), "--certificate", str(tmp_path / "other"))
     assert code == 2
-    assert "is about another task, agent or sigma" in err
+    assert "is about another task, step limit, agent or sigma" in err
 
 
 def test_attacks_average_over_the_noise_of_each_feature():

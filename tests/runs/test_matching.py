@@ -78,7 +78,7 @@ def test_certificates_beside_the_attack_are_found(beside):
     ["other-agent", "other-task", "other-sigma", "other-features", "stochastic", "discounted", "shared/shared.json"],
 )
 def test_a_certificate_that_is_named_and_does_not_fit_is_refused(beside, name):
-    with pytest.raises(InputError, match="is about another task, agent or sigma than this attack"):
+    with pytest.raises(InputError, match="is about another task, step limit, agent or sigma than this attack"):
         matching_certificates(GRID, beside / name, beside)
 
 

@@ -175,4 +175,4 @@ def test_a_shared_certificate_is_not_compared_with_attacks_on_single_episodes(tm
     attack += ["--noise-samples", "1", "--workers", "1", "--quiet", "--certificate", "runs/run/shared.json"]
     capsys.readouterr()
     assert cli.main(attack) == 2
-    assert "is about another task, agent or sigma" in capsys.readouterr().err
+    assert "is about another task, step limit, agent or sigma" in capsys.readouterr().err

@@ -356,14 +356,18 @@ def freeze_array(values: Floats) -> Floats:
 
 
 def same_setup(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether both have the same task, agent and noise; of agents without a hash nothing says so.
+    """Return whether both have the same task, steps, agent and noise; of agents without a hash nothing says so.
 
     Agents are never compared by name: all of CleanRL's have the same.
     """
     # A hash names one agent; the noise of every feature counts, not only the least. Only an attack with a budget per
     # step has a scope: it is compared with no certificate.
     keys = ("sigma", "sigma_per_feature", "action_sigma", "stochastic", "task", "agent_sha256", "scope")
-    return bool(one.get("agent_sha256")) and all(one.get(key) == other.get(key) for key in keys)
+    if not one.get("agent_sha256") or any(one.get(key) != other.get(key) for key in keys):
+        return False
+    # Episodes that are cut off earlier have other returns. Measured returns of others may not say where theirs are.
+    limits = [facts["max_steps"] for facts in (one, other) if facts.get("max_steps") is not None]
+    return len(limits) < 2 or limits[0] == limits[1]
 
 
 def checked_episodes(episodes: Episodes, *, stopped: bool = False, by_seed: bool = False) -> Floats:

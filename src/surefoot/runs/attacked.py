@@ -274,7 +274,7 @@ def matching_certificates(grid: AttackGrid, given: Path | None, nearby: Path) ->
                 "nothing says that both are about the same agent; leave certificate= out"
             )
         if not _is_comparable(certificate, grid):
-            raise InputError(f"{path} is about another task, agent or sigma than this attack; name one that fits")
+            raise InputError(f"{path} is about another task, step limit, agent or sigma than this attack; name one that fits")
         return [(path, certificate)]
     found = []
     for path in sorted(nearby.glob(f"*/{EpisodeCertificate.file}")):
@@ -300,6 +300,7 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
     result: dict[str, Any] = {
         "schema": ATTACK_SCHEMA,
         "task": setup["task"],
+        "max_steps": setup["max_steps"],
         "agent": setup["agent"],
         "agent_sha256": setup["agent_sha256"],
         "sigma": setup["sigma"],

@@ -30,7 +30,8 @@ from surefoot.report.taped_frames import MOST_TAPED
 from surefoot.runs.folder import configuration_name
 
 ATTACK_SCHEMA = 1
-_IDENTITY = ("task", "agent", "agent_sha256", "seed", "sigma_per_feature", "action_sigma", "stochastic", "scope")
+_IDENTITY: tuple[str, ...] = ("task", "max_steps", "agent", "agent_sha256", "seed")
+_IDENTITY += ("sigma_per_feature", "action_sigma", "stochastic", "scope")
 
 
 def read_run(folder: Path) -> FinishedRun:
