@@ -41,7 +41,7 @@ def test_a_task_is_certified_shown_and_kept(capsys):
     sentence = f"at least {table[last][0]} (maximum 200) under any observation attack with budget {last} (total l2 norm"
     assert sentence in " ".join(said.split())
     assert "(estimate ± standard error)" in shown.out
-    assert "* below the open-loop baseline of 40.81" in shown.out
+    assert "* at most the open-loop baseline of 40.81" in shown.out
     assert max(map(len, lines[:-1])) <= 78
     assert lines[-1] == "Report: run/report.html"
     assert sorted(path.name for path in Path("run").iterdir()) == LEFT

@@ -128,6 +128,23 @@ def test_the_headline_is_the_largest_budget_that_says_something(budgets, mean, a
     assert describe(made, known).split("\n\n")[0].replace("\n", " ") == sentence
 
 
+def test_a_bound_that_is_shown_as_the_baseline_says_nothing():
+    """Acrobot's baseline is its floor, -500: a bound of -499.9999 was the headline, as -500.00."""
+    made = certificate(np.tile([-400.0, -450.0], 100), floor=-500.0, ceiling=0.0, budgets=(0, 0.1, 1.2))
+    assert -500 < made.lower[-1] < -499.995
+    known = baseline(-500.0)
+    assert made.budgets[headline_index(made, baseline=known)] == 0.1
+    assert [row.uninformative for row in bounds_table(made, known).rows] == [False, False, True]
+
+
+def test_quantiles_without_a_bound_take_one_line():
+    episodes = surefoot.Episodes.from_returns(np.tile([200.0, 180.0, 150.0], 300), sigma=0.2, floor=0.0, ceiling=200.0)
+    made = surefoot.certify(episodes, [0, 0.1, 3, 4], method="band", quantiles=[0.01])
+    lines = [line for line in describe(made).splitlines() if "quantile" in line]
+    assert [line.split(":")[0] for line in lines] == ["budget 0", "budget 0.1", "budget 3, 4"]
+    assert "nothing is certified about the 0.01-quantile but what the rules" in lines[-1]
+
+
 def test_the_required_budget_is_the_headline_though_it_is_vacuous():
     assert headline_index(certificate(budgets=(0, 0.1, 3)), 3.0, baseline()) == 2
 
@@ -142,10 +159,10 @@ def test_budgets_below_the_baseline_are_marked_uninformative():
     made = certificate(budgets=(0.8, 0, 0.1, 0.2, 0.4))
     rows = bounds_table(made, baseline()).rows
     assert [row.l2_budget for row in rows] == [0, 0.1, 0.2, 0.4, 0.8]
-    assert [row.below_baseline for row in rows] == [made.at(row.l2_budget).lower < 40 for row in rows]
-    assert rows[-1].below_baseline
-    assert not bounds_table(certificate(budgets=(0,)), baseline()).any_below_baseline
-    assert not bounds_table(made).any_below_baseline
+    assert [row.uninformative for row in rows] == [made.at(row.l2_budget).lower < 40 for row in rows]
+    assert rows[-1].uninformative
+    assert not bounds_table(certificate(budgets=(0,)), baseline()).any_uninformative
+    assert not bounds_table(made).any_uninformative
 
 
 # --- figures --------------------------------------------------------------------------------------------------------

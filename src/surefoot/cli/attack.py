@@ -248,7 +248,9 @@ def _show_curve(curve: AttackCurve, parser: argparse.ArgumentParser, units: Unit
     defense = "undefended"
     on_actions = about.get("action_sigma", 0.0)
     if about["sigma"] or on_actions:
-        defense = f"smoothed, {format_noise(about['sigma'], on_actions)}"
+        # Divided by the statistics of an agent, a sigma has 17 digits.
+        sigma = float(f"{about['sigma']:.6g}")
+        defense = f"smoothed, {format_noise(sigma, on_actions)}"
         if "sigma_per_feature" in about:
             defense += " (the least of the features)"
     say(

@@ -75,11 +75,11 @@ def describe(certificate: Certificate, baseline: Baseline | None = None, require
     lines = ["  ".join(map(str.rjust, table.heads, widths))]
     for row in table.rows:
         line = "  ".join(map(str.rjust, row.cells, widths))
-        if row.below_baseline:
+        if row.uninformative:
             line += "  *"
         lines.append(line)
     remarks = [*requested_lines(certificate), *notes(certificate)]
-    if table.any_below_baseline:
+    if table.any_uninformative:
         lines.append(table.note)
     elif table.note:
         remarks.append(table.note)
@@ -161,14 +161,14 @@ class BoundRow:
         budget: The budget as text, in the norm that was asked for.
         lower: The lower bound as text, rounded down.
         upper: The upper bound as text, rounded up, or "unknown".
-        below_baseline: Whether the lower bound is below the open-loop baseline, and so is uninformative.
+        uninformative: Whether the lower bound is not above the open-loop baseline.
     """
 
     l2_budget: float
     budget: str
     lower: str
     upper: str
-    below_baseline: bool
+    uninformative: bool
 
     @property
     def cells(self) -> tuple[str, str, str]:
@@ -178,7 +178,7 @@ class BoundRow:
     @property
     def marked_cells(self) -> tuple[str, str, str]:
         """Budget and bounds, the lower one with a star where it is below the baseline."""
-        mark = " *" if self.below_baseline else ""
+        mark = " *" if self.uninformative else ""
         return self.budget, f"{self.lower}{mark}", self.upper
 
 
@@ -203,9 +203,9 @@ class BoundsTable:
         return [row.cells for row in self.rows]
 
     @property
-    def any_below_baseline(self) -> bool:
+    def any_uninformative(self) -> bool:
         """Whether rows are marked."""
-        return any(row.below_baseline for row in self.rows)
+        return any(row.uninformative for row in self.rows)
 
 
 def bounds_table(certificate: Certificate, baseline: Baseline | None = None) -> BoundsTable:
@@ -218,7 +218,8 @@ def bounds_table(certificate: Certificate, baseline: Baseline | None = None) -> 
         upper = "unknown"
         if certificate.upper is not None:
             upper = format_upper(certificate.upper[index], digits)
-        below = baseline is not None and lower < baseline.mean
+        # As it is shown: one that is above by less than a digit says as little.
+        below = baseline is not None and float(format_lower(lower, digits)) <= baseline.mean
         l2_budget = float(certificate.budgets[index])
         rows.append(BoundRow(l2_budget, budgets[index], format_lower(lower, digits), upper, below))
     budget_head = "attack budget"
@@ -231,8 +232,8 @@ def bounds_table(certificate: Certificate, baseline: Baseline | None = None) -> 
     if baseline is None:
         return table
     mean = format_estimate(baseline.mean, baseline.sem, digits)
-    if table.any_below_baseline:
-        return replace(table, note=f"* below the open-loop baseline of {mean} (an estimate): uninformative")
+    if table.any_uninformative:
+        return replace(table, note=f"* at most the open-loop baseline of {mean} (an estimate): uninformative")
     return replace(table, note=f"Open-loop baseline: {mean} under any observation attack ({baseline.what}).")
 
 
@@ -282,8 +283,10 @@ def headline_index(certificate: Certificate, required: float | None = None, base
     levels = [(certificate.floor + certificate.estimate) / 2]
     if baseline is not None:
         levels.insert(0, baseline.mean)
+    digits = digits_for(certificate)
+    shown = [float(format_lower(lower, digits)) for lower in certificate.lower]
     for level in levels:
-        above = (certificate.lower > level).nonzero()[0].tolist()
+        above = [index for index, lower in enumerate(shown) if lower > level]
         if above:
             return int(max(above, key=certificate.budgets.__getitem__))
     return int(certificate.lower.argmax())
@@ -306,7 +309,7 @@ def headline(certificate: Certificate, required: float | None = None, baseline: 
     if "mixed" in certificate.requested:
         scope = "l2 norms of all perturbations of observations and of actions in one episode"
     example = ""
-    if _has_offsets(certificate):
+    if _has_offsets(certificate) and certificate.budgets[index] > 0:
         example = f"; an offset of {_held_budget(certificate, index).largest()}, for example"
     return (
         f"With {format_percent(certificate.confidence)} confidence, "
@@ -415,11 +418,17 @@ def requested_lines(certificate: Certificate) -> Iterator[str]:
     for row in certificate.requested.get("cvars", ()):
         named.append((f"the mean of the lowest {format_percent(row['q'])} of returns (CVaR)", row))
     for name, row in named:
+        vacuous = []
         for budget, low, high in zip(budgets, row["lower"], row["upper"], strict=True):
+            if low <= certificate.floor and (high is None or high == certificate.ceiling):
+                vacuous.append(budget)
+                continue
             line = f"budget {budget}: {name} is at least {format_lower(low, digits)}"
             if high is not None:
                 line += f" and at most {format_upper(high, digits)}"
             yield line
+        if vacuous:
+            yield f"budget {', '.join(vacuous)}: nothing is certified about {name} but what the rules allow"
 
 
 def notes(certificate: Certificate) -> list[str]:

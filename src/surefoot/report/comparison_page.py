@@ -54,7 +54,7 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
                 f"{format_percent(comparison.question.confidence)} confidence",
                 ["attack budget", "A minus B", "why"],
                 comparison.rows(),
-                kind="words",
+                kind="words interval",
             ),
             "chart": _draw_chart(comparison),
             "change-sentence": escape(sentence),

@@ -109,7 +109,7 @@ def _caption(runs: Sequence[FinishedRun], *, marked: bool) -> str:
         parts.append("Mean returns under the attacks named")
     text = _escape_latex(". ".join(parts) + ".").replace("budget B", "budget $B$")
     if marked:
-        text += " $^*$: below the open-loop baseline, uninformative."
+        text += " $^*$: not above the open-loop baseline, uninformative."
     return text
 
 
@@ -183,7 +183,7 @@ def _table_parts(run: FinishedRun) -> tuple[str, Sequence[str], list[Sequence[st
     bounds = bounds_table(stated, run.baseline)
     # A baseline below all bounds needs no footnote here: nothing in the table refers to it.
     footnotes = notes(stated)
-    if bounds.any_below_baseline:
+    if bounds.any_uninformative:
         footnotes.insert(0, bounds.note)
     sentence = headline(stated, run.required, run.baseline)
     return sentence, bounds.heads, [row.marked_cells for row in bounds.rows], footnotes

@@ -13,6 +13,7 @@ from typing import Any
 
 from surefoot.errors import InputError
 from surefoot.proof.comparison import NOT_ALGORITHMS
+from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.rounding import format_budget, format_estimate, format_exact, format_lower
 from surefoot.report.budget_words import explain_budget
 from surefoot.report.certificate_text import asked_budgets, headline, norm_of
@@ -151,6 +152,11 @@ def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
     if certified:
         title = "Certified bounds under attack"
         words.append("A solid line is proved, with the stated confidence, against every attacker.")
+        if any(isinstance(run.proved, EpisodeCertificate) and run.proved.betting for run in certified):
+            words.append(
+                "Bets were made for the marked budgets: left of a mark the line is flat where what was proved for the "
+                "mark is the best for smaller budgets too."
+            )
     marks = "Hollow marks and the dotted line" if has_baseline else "Hollow marks"
     words.append(
         f"{marks} are measured: they show what happened, not what could happen "

@@ -274,7 +274,9 @@ def matching_certificates(grid: AttackGrid, given: Path | None, nearby: Path) ->
                 "nothing says that both are about the same agent; leave certificate= out"
             )
         if not _is_comparable(certificate, grid):
-            raise InputError(f"{path} is about another task, step limit, agent or sigma than this attack; name one that fits")
+            raise InputError(
+                f"{path} is about another task, step limit, agent or sigma than this attack; name one that fits"
+            )
         return [(path, certificate)]
     found = []
     for path in sorted(nearby.glob(f"*/{EpisodeCertificate.file}")):
