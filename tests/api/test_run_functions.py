@@ -206,7 +206,7 @@ def test_which_runs_can_afford_a_baseline(tmp_path):
         {"task": replace(task, backend=replace(task.backend, fixed_rows=True))},
     ):
         assert not can_afford_baseline(replace(plan, **change)), change
-    with pytest.raises(InputError, match="baseline= needs discrete actions"):
+    with pytest.raises(InputError, match="baseline= is measured without a discount and without noise on actions"):
         surefoot.certify_run(
             replace(task, scoring=replace(task.scoring, gamma=0.9)),
             balancer(),

@@ -141,7 +141,7 @@ def test_hovering_reads_a_budget(browser, runs):
 def test_everything_can_be_switched_off_and_on(browser, runs):
     opened(browser, runs / "a" / "report.html")
     roles = {box.get_attribute("data-role") for box in browser.find_elements(By.CSS_SELECTOR, "[data-switches] input")}
-    assert roles == {"lower", "upper", "method", "perfect", "estimate", "attack", "baseline"}
+    assert roles == {"lower", "upper", "perfect", "estimate", "attack", "baseline"}
     pick(browser, budgets(browser).index(0.4))
     for box in browser.find_elements(By.CSS_SELECTOR, "[data-switches] input"):
         line = f"[data-line={box.get_attribute('data-series')}]"

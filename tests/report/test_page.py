@@ -5,7 +5,6 @@ import hashlib
 import json
 import re
 import zlib
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,9 +14,9 @@ from pages import HOSTILE, SIGMA, attacked, certified, replayed, returns_of
 from surefoot.errors import InputError, printable
 from surefoot.files import read_json, write_json
 from surefoot.proof.rounding import format_lower, format_upper
-from surefoot.report import curves, page
+from surefoot.report import page
 from surefoot.report.charts import chart_data, find_inconsistencies, group_runs
-from surefoot.report.curves import grid_of, other_methods, own_curve, perfect_curve
+from surefoot.report.curves import grid_of, own_curve, perfect_curve
 from surefoot.report.histograms import MOST_BARS, MOST_STEP_BARS, bin_edges, histogram_data, spending_data
 from surefoot.report.page import build_page, write_report
 from surefoot.report.taped_frames import encode_png, picture_sheet, replay_data
@@ -130,17 +129,6 @@ def test_another_attacker_speaks_for_itself_on_axes_of_its_own(tmp_path):
     assert [group.title for group in both] == ["cartpole-5 (per-step)", "cartpole-5"]
 
 
-def test_bets_are_compared_with_only_where_they_are_quick(tmp_path, monkeypatch):
-    certified(tmp_path)
-    run = read_run(tmp_path)
-    monkeypatch.setattr(curves, "MOST_BET", len(run.records[0]) - 1)
-    assert set(other_methods(run, [0.0, 0.2])) == {"band", "dkw"}
-    chosen = replace(
-        run, certificate=replace(run.certificate, method="auto", method_selection={"method": "band", "pilot": 3})
-    )
-    assert set(other_methods(chosen, [0.0, 0.2])) == {"per-threshold", "dkw"}
-
-
 def test_a_discounted_return_has_axes_of_its_own_and_contradicts_nothing_else(tmp_path):
     certified(tmp_path / "a")
     stated = certified(tmp_path / "b")
@@ -148,18 +136,6 @@ def test_a_discounted_return_has_axes_of_its_own_and_contradicts_nothing_else(tm
     groups = group_runs([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
     assert [group.title for group in groups] == ["cartpole-5", "cartpole-5 (discount 0.95)"]
     assert "the expected discounted return (gamma 0.95) of the smoothed agent" in build_page([read_run(tmp_path / "b")])
-
-
-def test_other_methods_are_what_certify_makes_of_the_same_episodes(tmp_path):
-    certified(tmp_path)
-    run = read_run(tmp_path)
-    found = other_methods(run, [0.0, 0.2])
-    assert set(found) == {"betting", "band", "dkw"}  # binary does not fit these returns
-    record = surefoot.Episodes.load(tmp_path / "episodes.npz")
-    for method, curve in found.items():
-        made = surefoot.certify(record, run.certificate.budgets, 0.95, method)
-        assert curve.lower == pytest.approx([made.at(0).lower, made.at(0.2).lower], abs=1e-12)
-    assert not any(entry["on"] for entry in series(chart_of(tmp_path), "method"))
 
 
 def test_no_agent_certifies_more_than_a_perfect_one_from_as_many_episodes(tmp_path):
@@ -175,7 +151,7 @@ def test_no_agent_certifies_more_than_a_perfect_one_from_as_many_episodes(tmp_pa
 def test_without_a_ceiling_there_is_no_upper_bound_and_no_perfect_agent(tmp_path):
     certified(tmp_path, ceiling=None, method="band")
     chart = chart_of(tmp_path)
-    assert {entry["role"] for entry in chart["series"]} == {"lower", "method", "estimate", "baseline"}
+    assert {entry["role"] for entry in chart["series"]} == {"lower", "estimate", "baseline"}
     assert "unknown" in build_page([read_run(tmp_path)])
 
 

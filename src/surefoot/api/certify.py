@@ -11,7 +11,6 @@ from surefoot.api.returns import CertifiedRun
 from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
 from surefoot.episodes import MOST_EPISODES
 from surefoot.errors import InputError
-from surefoot.noise import Noise
 from surefoot.play.baseline import count_episodes, find_baseline, outputs_of
 from surefoot.play.plan import Plan
 from surefoot.play.task import Task
@@ -192,30 +191,27 @@ def can_afford_baseline(plan: Plan) -> bool:
 
     Of a vector simulator, which compiles for each policy, it is not.
     """
-    if plan.task.baseline is not None or _lacks_baseline(plan.task, plan.noise) or plan.task.backend.fixed_rows:
+    if plan.task.baseline is not None or plan.task.backend.fixed_rows:
+        return False
+    try:
+        _check_searchable(plan)
+    except InputError:
         return False
     return 2 * count_episodes(plan.task) <= plan.n_episodes
 
 
-def _lacks_baseline(task: Task, noise: Noise) -> bool:
-    """Return whether no open-loop baseline is known how to be searched for, or would be one of these certificates."""
-    if noise.action_sigma > 0 or task.scoring.gamma is not None:
-        return True
-    try:
-        outputs_of(task)
-    except InputError:
-        return True
-    return False
+def _check_searchable(plan: Plan) -> None:
+    """Reject a plan whose open-loop baseline is not known how to be found, or would be one of other returns."""
+    if plan.noise.action_sigma > 0 or plan.task.scoring.gamma is not None:
+        raise InputError("baseline= is measured without a discount and without noise on actions; leave it out")
+    outputs_of(plan.task)
 
 
 def _with_baseline(plan: Plan, folder: Path, workers: Workers, command: str | None) -> Plan:
     """Return the plan with the open-loop baseline of its environment: that of a run that is finished, or a new one."""
     if plan.task.baseline is not None:
         return plan
-    if _lacks_baseline(plan.task, plan.noise):
-        raise InputError(
-            "baseline= needs discrete actions or continuous ones with limits, no noise on actions, and no discount"
-        )
+    _check_searchable(plan)
     found = None
     if (folder / "run.json").exists():
         found = read_run(folder).baseline

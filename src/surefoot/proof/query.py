@@ -72,44 +72,20 @@ class Norm:
         }
 
 
-class TaskSpaces(Protocol):
-    """What a query must know about the observations of a task."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one observation."""
-
-
-class TaskScoring(Protocol):
-    """What a query must know about the episodes of a task."""
-
-    @property
-    def max_steps(self) -> int:
-        """Maximum episode length."""
-
-
-class TaskPaper(Protocol):
-    """What a query must know about the paper's experiment."""
-
-    @property
-    def budgets(self) -> tuple[float, ...]:
-        """Budgets of the paper's figures; none for a task that is not the paper's."""
-
-
 class CertifiableTask(Protocol):
     """What a query must know about a task; ``Task`` has it."""
 
     @property
-    def spaces(self) -> TaskSpaces:
-        """Observations."""
+    def spaces(self) -> Any:
+        """Observations: their ``shape``."""
 
     @property
-    def scoring(self) -> TaskScoring:
-        """Episodes."""
+    def scoring(self) -> Any:
+        """Episodes: their ``max_steps``."""
 
     @property
-    def paper(self) -> TaskPaper:
-        """The paper's experiment."""
+    def paper(self) -> Any:
+        """The paper's experiment: its ``budgets``, none for a task that is not the paper's."""
 
 
 def check_confidence(confidence: float) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 from surefoot.proof.inconsistency import inconsistencies
 from surefoot.proof.rounding import format_budget, format_estimate, format_exact
-from surefoot.report.curves import BoundCurve, grid_of, line, other_methods, own_curve, perfect_curve, round_for_drawing
+from surefoot.report.curves import BoundCurve, grid_of, line, own_curve, perfect_curve, round_for_drawing
 from surefoot.report.finished_run import FinishedRun, scope_words
 from surefoot.report.offsets import unit_of_budgets
 
-HUES = {"method": 3, "perfect": 5}
+PERFECT_COLOR = 5  # of the best achievable bound next to a single certificate
 _NORMAL_95 = 1.96  # standard errors of an error bar
 
 Series = dict[str, Any]
@@ -182,22 +182,21 @@ def chart_data(group: Group) -> dict[str, Any]:
 
 
 def _certificate_series(entry: Entry, grid: list[float], *, alone: bool) -> list[Series]:
-    """Return the lines of a certificate: its bounds, other methods and the best achievable bound; and its estimate."""
+    """Return the lines of a certificate: its bounds and the best achievable bound; and its estimate."""
     run = entry.run
     certificate = run.proved
     lead = f"{entry.label}: "
     how = ""
     short = entry.label
-    hues: dict[str, int] = {}
+    perfect_color = entry.color
     if alone:
         lead = ""
         how = f" ({certificate.method})"
         short = "lower bound"
-        # Other colors are free for what the certificate is compared with.
-        hues = HUES
+        perfect_color = PERFECT_COLOR
 
     def add(role: str, name: str, curve: BoundCurve, side: str = "lower", **options: Any) -> None:
-        color = hues.get(role, entry.color)
+        color = perfect_color if role == "perfect" else entry.color
         options = {"prefix": "at least", "suffix": "", "on": False, **line(curve, certificate, grid, side), **options}
         series.append(_make_series(role, lead + name, color, **options))
 
@@ -206,8 +205,6 @@ def _certificate_series(entry: Entry, grid: list[float], *, alone: bool) -> list
     add("lower", f"certified lower bound{how}", curve, on=True, short=short)
     if curve.upper is not None:
         add("upper", "certified upper bound", curve, "upper", prefix="at most", on=alone, short="upper bound")
-    for method, other in other_methods(run, grid).items():
-        add("method", f"method {method} on the same episodes", other, suffix="(for comparison)", short=method)
     perfect = perfect_curve(run, grid)
     if perfect is not None:
         most = f"best achievable bound with {certificate.n_episodes:,} episodes"

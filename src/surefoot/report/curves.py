@@ -2,9 +2,9 @@
 
 Text is made here, not in the page: lower bounds are rounded down, upper bounds up, estimates are never among them.
 
-``grid_of``                                          the budgets of a chart
-``own_curve``, ``other_methods``, ``perfect_curve``  what is drawn of one certificate
-``line``, ``round_for_drawing``, ``round_number``      curves as the page's data
+``grid_of``                                        the budgets of a chart
+``own_curve``, ``perfect_curve``                   what is drawn of one certificate
+``line``, ``round_for_drawing``, ``round_number``  curves as the page's data
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ import numpy as np
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
-from surefoot.proof.episode_budget import BANDS, EpisodeCertificate
+from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.query import certify
 from surefoot.proof.rounding import format_lower, format_upper
 from surefoot.report.certificate_text import digits_for
 from surefoot.report.finished_run import FinishedRun
 
-MOST_COMPARED = 200_000  # episodes: beyond, other methods take longer than a reader waits for a page
-MOST_BET = 20_000  # episodes: bets take longer still
-COMPARED_METHODS = ("betting", *BANDS)
+MOST_MADE_UP = 200_000  # episodes: more, if no data bear them out, take longer than a reader waits for a page
 FINE = 50  # at least so many budgets are drawn
 
 Values = list[float | None]
@@ -67,27 +65,12 @@ def own_curve(run: FinishedRun, grid: Sequence[float]) -> BoundCurve:
     if stated.recomputable:
         return _keep_stated(_evaluate(stated, grid), stated, grid)
     # Where a sequential run stopped, only the whole history of its bets gives the same numbers.
-    if not (stated.method_selection or {}).get("stopped"):
-        made = _recompute(run, stated.method, _spacing_of(run))
+    stopped = (stated.method_selection or {}).get("stopped")
+    if not stopped and run.records and stated.kind is None:
+        made = _certify_like(stated, run.records[0], _spacing_of(run))
         if made is not None and same_bounds(made, stated):
             return _keep_stated(_evaluate(made, grid), stated, grid)
     return _evaluate(stated, grid)
-
-
-def other_methods(run: FinishedRun, grid: Sequence[float]) -> dict[str, BoundCurve]:
-    """Return what the other methods make of the same episodes, for comparison only."""
-    if not run.records or len(run.records[0]) > MOST_COMPARED:
-        return {}
-    # Of "auto" the method that it selected would only repeat the certificate's own curve.
-    used = {run.proved.method, (run.proved.method_selection or {}).get("method")}
-    found: dict[str, BoundCurve] = {}
-    for method in COMPARED_METHODS:
-        if method in used or (method == "betting" and len(run.records[0]) > MOST_BET):
-            continue
-        made = _recompute(run, method)
-        if made is not None:
-            found[method] = _evaluate(made, grid)
-    return found
 
 
 def perfect_curve(run: FinishedRun, grid: Sequence[float]) -> BoundCurve | None:
@@ -96,13 +79,13 @@ def perfect_curve(run: FinishedRun, grid: Sequence[float]) -> BoundCurve | None:
     if stated.ceiling is None or stated.kind is not None:
         return None
     # A number of episodes that no episode data bear out may be anything.
-    believable = max([MOST_COMPARED, *map(len, run.records)])
+    believable = max([MOST_MADE_UP, *map(len, run.records)])
     if stated.n_episodes > believable:
         return None
     returns = np.broadcast_to(stated.ceiling, stated.n_episodes)
     known = {"floor": stated.floor, "ceiling": stated.ceiling, "action_sigma": stated.action_sigma}
     perfect = Episodes.from_returns(returns, sigma=stated.sigma, **known)
-    made = _certify_like(stated, perfect, stated.method, _spacing_of(run))
+    made = _certify_like(stated, perfect, _spacing_of(run))
     if made is None:
         return None
     return _evaluate(made, grid)
@@ -148,17 +131,11 @@ def round_number(size: float, *, up: bool) -> float:
     return max(power * factor for factor in (1, 2, 5, 10) if power * factor <= size * (1 + 1e-9))
 
 
-def _recompute(run: FinishedRun, method: str, spacing: float = 1.0) -> EpisodeCertificate | None:
-    if not run.records or run.proved.kind is not None:
-        return None
-    return _certify_like(run.proved, run.records[0], method, spacing)
-
-
-def _certify_like(stated: Certificate, episodes: Episodes, method: str, spacing: float) -> EpisodeCertificate | None:
+def _certify_like(stated: Certificate, episodes: Episodes, spacing: float) -> EpisodeCertificate | None:
     try:
-        return certify(episodes, stated.budgets.tolist(), stated.confidence, method, spacing)
+        return certify(episodes, stated.budgets.tolist(), stated.confidence, stated.method, spacing)
     except InputError:
-        # A method that these episodes do not allow, such as one that needs a ceiling, is not compared.
+        # A file of others may name a method that these episodes do not allow.
         return None
 
 

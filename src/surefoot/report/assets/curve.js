@@ -58,7 +58,7 @@ class Curve {
   }
 
   styled(node, series) {
-    node.setAttribute("class", `line ${series.role} m${series.order % 5}`);
+    node.setAttribute("class", `line ${series.role}`);
     return series.role === "baseline" ? node : painted(node, series.colour, "stroke");
   }
 
