@@ -36,6 +36,13 @@ class Fated(Coin):
         return FATES.setdefault(self.luck, chosen)
 
 
+class Drawn(Coin):
+    """Pays what its seed has drawn, between 0 and 1."""
+
+    def remember(self, chosen):
+        return self.luck
+
+
 def stands(seen, reward, terminated, truncated, info):
     """Whether the pole still stood at the end."""
     return truncated and not terminated

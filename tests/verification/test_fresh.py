@@ -8,14 +8,20 @@ import numpy as np
 import pytest
 from memorizing import forget, memorize, write_onnx
 
+from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import as_policy
+from surefoot.api.certify import certify_run
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
+from surefoot.files import write_json
 from surefoot.noise import Noise
+from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan, own_seed, seeded_plan
 from surefoot.play.tasks import get_task
 from surefoot.proof.query import Query, certify_shared_budget
+from surefoot.proof.shared_budget import SharedBudget
 from surefoot.proof.stopping import StoppingRule
+from surefoot.proof.threats import EPISODE
 from surefoot.runs.certified import certified_run
 from surefoot.verification import rerun
 from surefoot.verification.play_again import RerunOptions
@@ -24,6 +30,7 @@ from surefoot.verification.recompute.fresh import highest_worst_means, log_capit
 from surefoot.verification.recompute.run_files import Raw, read_run
 from surefoot.verification.verdict import Verdict
 from surefoot.verification.verify import verify
+from toys import Constant
 
 # --- the bet --------------------------------------------------------------------------------------------------------
 
@@ -151,6 +158,14 @@ def memorizing(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def three(memorizing):
+    """An agent that knows the noise of three episodes of seed 0."""
+    path = memorizing / "three.onnx"
+    write_onnx(path, memorize(get_task("cartpole-1"), Noise.of(SIGMA), 3, 0))
+    return str(path)
+
+
 def test_an_agent_that_knows_the_seed_by_heart_is_refused(memorizing, tmp_path):
     agent = str(memorizing / "knowing.onnx")
     made = certified(tmp_path / "run", agent, seed=0)
@@ -176,7 +191,58 @@ def test_an_agent_that_knows_six_episodes_is_refused(tmp_path):
     assert "The 6 fresh episodes prove by themselves" in few.fresh_bounds
     [failed] = [check for check in enough.checks if check.result == "failed"]
     assert failed.name == "fresh episodes"
-    assert "64 fresh episodes have a mean of" in failed.detail
+    assert "170 fresh episodes have a mean of" in failed.detail
+
+
+@pytest.mark.parametrize("threat", [EPISODE, SharedBudget(2, certain=True), SharedBudget(1)])
+def test_an_agent_that_knows_three_episodes_is_refused(threat, three, tmp_path):
+    """Three good episodes certify 53 of 200, whatever shares the budget; 64 bad ones could not contradict that."""
+    made = certified(tmp_path / "run", three, seed=0, n_episodes=3, threat=threat)
+    if threat != SharedBudget(1):
+        assert made.lower[0] > 50
+    (failed,) = [check for check in verify(tmp_path / "run", agent=three).checks if check.result == "failed"]
+    assert failed.name == "fresh episodes"
+    assert "341 fresh episodes have a mean of" in failed.detail
+    if threat != SharedBudget(1):
+        assert "is certified, fresh episodes show that the worst-case mean is below" in failed.detail
+
+
+def test_few_episodes_are_compared_with_many_fresh_ones():
+    counts = {1: 512, 2: 512, 3: 341, 16: 64, 63: 64, 65: 65, 10**6: 10_000}
+    assert {n: rerun.count_fresh(n) for n in counts} == counts
+
+
+LIMITS = {
+    # Of the record, whose returns are from .1 to .9, and what fresh returns do.
+    "as they are": (0.0, 1.0, ()),
+    "the least recorded return is the floor": ("least", 1.0, ("below the floor",)),
+    "the highest recorded return is the ceiling": (0.0, "highest", ("above the ceiling",)),
+    "both": ("least", "highest", ("below the floor", "above the ceiling")),
+}
+
+
+@pytest.mark.parametrize("stated", LIMITS)
+def test_limits_that_fresh_returns_exceed_are_refused(stated, tmp_path):
+    """All bounds rest on them: the user stated them, and the fresh episodes showed that they are wrong, unnoticed."""
+    task = make_task("forging_envs:Drawn", floor=0, ceiling=1, max_steps=5)
+    agent = Policy(Constant(), task.spaces, name="constant", sha256="2" * 64)
+    query = Query(budgets=(0.0, 50.0), method="band")
+    made = certify_run(task, agent, sigma=0.5, query=query, n_episodes=12, seed=29, out=tmp_path)
+    record = Episodes.load(tmp_path / "episodes.npz")
+    assert 0.1 < record.returns.min() < record.returns.max() < 0.9
+    floor, ceiling, words = LIMITS[stated]
+    floor = float(record.returns.min()) if floor == "least" else floor
+    ceiling = float(record.returns.max()) if ceiling == "highest" else ceiling
+    forged = replace(record, floor=floor, ceiling=ceiling)
+    forged.save(tmp_path / "episodes.npz")
+    assert query.answer(forged).lower[1] == floor
+    query.answer(forged).save(tmp_path)
+    write_json(tmp_path / "setup.json", {"schema": 1, **forged.setup})
+    verdict = verify(made.directory, agent=agent, environment="forging_envs:Drawn", fresh=300)
+    failed = {check.name: check.detail for check in verdict.checks if check.result == "failed"}
+    assert verdict.verified == (not words)
+    for one in words:
+        assert one in failed["fresh episodes"]
 
 
 def test_its_honest_twin_is_verified(memorizing, tmp_path):

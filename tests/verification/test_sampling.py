@@ -16,6 +16,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task
 from surefoot.play.workers import Processes
 from surefoot.proof.query import Query
+from surefoot.proof.step_budget import StepBudget
 from surefoot.runs.certified import certified_run
 from surefoot.verification import rerun
 from surefoot.verification.recompute.sampling import enough_blocks, least_forgery, miss_probability
@@ -111,6 +112,22 @@ def test_one_forged_block_decides_where_a_quantile_is(tmp_path, monkeypatch):
     assert verify(tmp_path).forged_blocks == 3
     asked = replace(QUERY, cvars=(0.1,))
     asked.answer(Episodes.load(tmp_path / "episodes.npz")).save(tmp_path)
+    verdict = verify(tmp_path)
+    assert verdict.verified
+    assert verdict.forged_blocks == 1
+
+
+def test_one_forged_block_decides_when_rewards_come(tmp_path, monkeypatch):
+    """Earlier rewards raise a bound per step, and the returns by which blocks are counted stay as they are."""
+    monkeypatch.setattr(rerun, "least_forgery", lambda *_: 3)
+    plan = Plan(
+        task=get_task("cartpole-1"),
+        policy=zoo.load("cartpole-1-s0.4"),
+        noise=Noise.of(0.4),
+        n_episodes=90,
+        per_step=True,
+    )
+    certified_run(plan, Query(budgets=(0.0, 0.01), threat=StepBudget()), tmp_path, figure=False)
     verdict = verify(tmp_path)
     assert verdict.verified
     assert verdict.forged_blocks == 1

@@ -361,6 +361,19 @@ def test_forged_episodes_under_attack_are_noticed(tmp_path):
     assert (checks["B: replay"], checks["B-attacked: replay"]) == ("passed", "failed")
 
 
+def using_nothing(true):
+    return replace(true, budget_used=np.zeros(len(true)))
+
+
+def test_budgets_used_are_those_of_the_attack(tmp_path):
+    """An attack that is said to have used nothing would make B look worse than it is."""
+    attacked_comparison(tmp_path / "run")
+    with_other_attacked_episodes(tmp_path / "run", using_nothing)
+    verdict = surefoot.verify(tmp_path / "run", fresh=0)
+    details = {check.name: check.detail for check in verdict.checks if check.result == "failed"}
+    assert "budget_used differ" in details["B-attacked: replay"]
+
+
 def test_an_attack_that_is_code_is_not_rerun(tmp_path):
     mine = {"name": "Mine", "code_sha256": "0" * 64}
     attacked_comparison(tmp_path / "run")
@@ -471,6 +484,19 @@ def test_other_returns_and_rows_in_another_order_are_noticed(tmp_path):
     for forged in (record(b.returns, episode_seeds=np.roll(SEEDS, 1).tolist()), record(np.sort(b.returns))):
         forged.save(tmp_path / "run" / "B" / "episodes.npz")
         assert "B: certificate and episode data" in failed(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["budget_used", "budget_used_per_step"])
+def test_budgets_used_of_episodes_that_nobody_attacked_are_refused(name, tmp_path):
+    a, b = made_of("pairs")
+    surefoot.compare(a, b, out=tmp_path / "run")
+    assert failed(tmp_path / "run") == {}
+    forged = replace(b, **{name: np.zeros(60)})
+    forged.save(tmp_path / "run" / "B" / "episodes.npz")
+    content = json.loads((tmp_path / "run" / "comparison.json").read_text())
+    content["sides"]["B"]["record_sha256"] = forged.sha256
+    (tmp_path / "run" / "comparison.json").write_text(json.dumps(content))
+    assert failed(tmp_path / "run") == {"B: certificate and episode data": f"there is {name}, and nobody attacked"}
 
 
 def test_a_seed_that_comes_twice_is_no_pairing(tmp_path):

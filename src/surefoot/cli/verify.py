@@ -61,7 +61,7 @@ def add_verify(commands: Any) -> None:
         type=int,
         metavar="N",
         help="fresh episodes to run under a seed drawn now, which must not contradict the record (default: as many as "
-        "the run has, from 64 to 10,000)",
+        "the run has, at most 10,000 and at least 64, for fewer than 16 up to 512)",
     )
     checked.add_argument(
         "--seed", type=int, metavar="K", help="seed that chooses the blocks to rerun (default: unpredictable)"

@@ -151,7 +151,7 @@ def _check_facts(raw: Raw) -> list[str]:
     channel = _channel_of(setup)
     if certificate.get("channel") != channel:
         wrong.append(f"the channel is {certificate.get('channel')!r:.60}, by the noise it is {channel!r}")
-    if setup.get("attacker") is not None or "budget_used" in raw.arrays:
+    if setup.get("attacker") is not None or check_budgets_used(raw):
         wrong.append("the episodes were attacked")
     return wrong
 
@@ -176,6 +176,14 @@ def check_draws(raw: Raw) -> list[str]:
         return []
     method = raw.certificate.get("method")
     return [f"bounds of {raw.name} by the method {method!r:.40} are not about {n_draws!r:.40} draws per seed"]
+
+
+def check_budgets_used(raw: Raw) -> list[str]:
+    """Return whether budgets used are recorded of episodes that nobody attacked."""
+    booked = sorted({"budget_used", "budget_used_per_step"} & raw.arrays.keys())
+    if raw.setup.get("attacker") is not None or not booked:
+        return []
+    return [f"there is {' and '.join(booked)}, and nobody attacked"]
 
 
 def _channel_of(setup: dict[str, Any]) -> str | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from surefoot.episodes import MOST_ASKED
 from surefoot.errors import InputError
 from surefoot.files import read_json
-from surefoot.verification.claims import check_draws, check_noise, check_record
+from surefoot.verification.claims import check_budgets_used, check_draws, check_noise, check_record
 from surefoot.verification.limits import check_limits
 from surefoot.verification.plan_again import planner_version, recompute_means
 from surefoot.verification.recompute.bands import CannotRecomputeError
@@ -156,7 +156,8 @@ def _check_side(stated: dict[str, Any], raw: Raw) -> list[str]:
     expected = {key: raw.setup.get(key) for key in keys}
     # What the user stated is checked with the limits.
     claimed = {key: value for key, value in stated.items() if key != "stated_by_user"}
-    return differences(claimed, {**expected, "record_sha256": raw.sha256()}) + check_noise(raw.setup) + check_draws(raw)
+    wrong = differences(claimed, {**expected, "record_sha256": raw.sha256()})
+    return wrong + check_noise(raw.setup) + check_draws(raw) + check_budgets_used(raw)
 
 
 def _check_content(content: dict[str, Any], sides: dict[str, Raw]) -> list[str]:

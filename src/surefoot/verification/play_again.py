@@ -378,8 +378,10 @@ def rerun_blocks(
         first = index * plan.block_size
         found = _compare_block(index, "returns", first, episodes.returns, raw.arrays.get("returns"))
         found += _compare_block(index, "lengths", first, episodes.lengths, raw.arrays.get("lengths"))
-        if episodes.luck is not None:
-            found += _compare_block(index, "luck", first, episodes.luck, raw.arrays.get("luck"))
+        for name in ("budget_used", "luck"):
+            again = getattr(episodes, name)
+            if again is not None:
+                found += _compare_block(index, name, first, again, raw.arrays.get(name))
         if episodes.reward_values is not None:
             found += _compare_rewards(index, first, episodes, raw)
         there = raw.processor_of(index)

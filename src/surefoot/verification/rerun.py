@@ -16,6 +16,7 @@ from surefoot.agents.imported import named_object
 from surefoot.agents.resolve import locate
 from surefoot.agents.torch_agents import kept_state
 from surefoot.errors import DependentRowsError, InputError
+from surefoot.files import extremes
 from surefoot.play.plan import Plan, own_seed
 from surefoot.play.reset_luck import imports_function
 from surefoot.verification.attack_again import with_recorded_attack
@@ -50,8 +51,11 @@ from surefoot.verification.verdict import FAILED, IMPOSSIBLE, REFUTED, SKIPPED, 
 
 Floats = NDArray[np.float64]
 MOST_FRESH = 10_000  # episodes, unless more are asked for
-# Where an agent knows the few episodes of a short run, as few fresh ones could not contradict its bounds.
+# Where an agent knows the few episodes of a short run, as few fresh ones could not contradict its bounds: the fewer it
+# has, the more are run, up to a number.
 FEWEST_FRESH = 64
+FRESH_FOR_ONE = 1_024
+MOST_FOR_FEW = 512
 FALSE_ALARM = 1e-4  # how often fresh episodes of an honest run are taken for a contradiction
 OWN_ALPHA = 0.05  # of the bounds that fresh episodes prove by themselves
 SHARE_HERE = 0.05  # of the blocks that other machines reran, which is rerun on this one
@@ -145,7 +149,7 @@ def _rerun_plan(
     verdict.judge("seed", [], describe_seed(plan, derived))
     radii = sorted({radius for each in certified for radius in scaled_budgets(each)})
     if n_fresh is None:
-        n_fresh = min(max(raw.returns.size, FEWEST_FRESH), MOST_FRESH)
+        n_fresh = count_fresh(raw.returns.size)
     verdict.not_checked[:0] = _list_unchecked(plan, n_fresh)
     try:
         if is_on_missing_gpu(plan):
@@ -156,6 +160,12 @@ def _rerun_plan(
             _compare_fresh(certified, plan, radii, verdict, n_fresh, options)
     except DependentRowsError as error:
         verdict.note("agent", FAILED, str(error))
+
+
+def count_fresh(n_recorded: int) -> int:
+    """Return how many fresh episodes are run by default for so many recorded ones."""
+    fewest = max(FEWEST_FRESH, min(MOST_FOR_FEW, FRESH_FOR_ONE // n_recorded))
+    return min(max(n_recorded, fewest), MOST_FRESH)
 
 
 def _list_unchecked(plan: Plan, n_fresh: int) -> list[str]:
@@ -249,10 +259,12 @@ def _rerun_sample(
     size = plan.block_size
     n_blocks = -(-n // size)
     # Without a ceiling one forged return decides everything, and one block may decide which of two agents is better, or
-    # where a quantile is. Of several draws per seed, or of luck, nobody has measured how few forged blocks matter.
+    # where a quantile is. Of several draws per seed, or of luck, nobody has measured how few forged blocks matter; nor
+    # of when rewards come, on which bounds per step rest.
     n_forged = 1
     only_means = raw.name != COMPARED and not any(KINDS.keys() & each.certificate.keys() for each in certified)
-    if plan.task.scoring.ceiling is not None and only_means and plan.draws_per_seed == 1 and plan.luck is None:
+    only_returns = plan.draws_per_seed == 1 and plan.luck is None and not plan.per_step
+    if plan.task.scoring.ceiling is not None and only_means and only_returns:
         n_forged = least_forgery(raw.returns, size, radii, float(raw.setup["floor"]))
     if blocks == "enough":
         n_rerun = enough_blocks(n_blocks, n_forged)
@@ -333,7 +345,7 @@ def _compare_fresh(
     # The draws of one seed depend on each other: one of each is a fair sample.
     n_draws = plan.draws_per_seed
     independent = fresh[::n_draws]
-    wrong = []
+    wrong = _beyond_limits(fresh, float(raw.setup["floor"]), ceiling)
     is_sequential = any(each.certificate.get("method") == "sequential" for each in certified)
     if is_sequential:
         # A run that stops when its returns look good is no fair sample, but each block is, given those before.
@@ -363,7 +375,7 @@ def _compare_fresh(
                 "are better than the recorded ones"
             )
     for each in certified:
-        if each.name == "certificate.json":
+        if each.name != COMPARED:
             wrong += _refuted_bounds(each, independent, ceiling)
     # What the fresh episodes prove by themselves limits what they can have missed.
     floor = float(raw.setup["floor"])
@@ -397,13 +409,26 @@ def _early_sums(raw: Raw, fresh: Mapping[str, NDArray[Any]], plan: Plan) -> list
     return list(zip(*both, strict=True))
 
 
+def _beyond_limits(fresh: Floats, floor: float, ceiling: float | None) -> list[str]:
+    """Return which limits, on which all bounds rest, are refuted by a fresh return: whoever stated them was wrong."""
+    least, greatest = extremes(fresh)
+    wrong = []
+    if least < floor:
+        wrong.append(f"a fresh return is {least:.12g}, below the floor {floor:.12g}")
+    if ceiling is not None and greatest > ceiling:
+        wrong.append(f"a fresh return is {greatest:.12g}, above the ceiling {ceiling:.12g}")
+    return wrong
+
+
 def _refuted_bounds(raw: Raw, fresh: Floats, ceiling: float | None) -> list[str]:
     """Return which lower bounds on the mean under attack are above what fresh episodes allow."""
     scaled = scaled_budgets(raw)
     selection = raw.certificate.get("method_selection")
     selected = selection.get("method") if isinstance(selection, dict) else None
-    if raw.certificate.get("method") in ("nested", "luck") or selected == "luck":
-        # It may be above the worst case of all games with these returns, but not above the mean without attack.
+    knows_more = raw.certificate.get("method") in ("nested", "luck") or selected == "luck"
+    if knows_more or raw.name != "certificate.json":
+        # It may be above the worst case of all games with these returns, or is about an attack that may do less in an
+        # episode; but it is not above the mean without attack.
         scaled = [0.0] * len(scaled)
     highest = highest_worst_means(fresh, scaled, float(raw.setup["floor"]), ceiling, FALSE_ALARM / 2)
     budgets = raw.certificate["budgets"]

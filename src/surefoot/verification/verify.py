@@ -66,7 +66,7 @@ def verify(
             are recomputed), None for all. By default so many that a forgery that raises a bound by more than 1% is
             noticed with probability 0.99.
         fresh: How many episodes to run under a seed that is drawn now, which neither the agent nor its author can have
-            known; by default as many as the run has, from 64 to 10,000.
+            known; by default as many as the run has, at most 10,000 and at least 64, for fewer than 16 up to 512.
         seed: Fixes which blocks; by default they cannot be known beforehand.
         environment: The environment's ID or module:factory, where its name would import a module.
         wrappers: The wrappers around it, where there are any.
