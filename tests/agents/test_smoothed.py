@@ -227,8 +227,10 @@ def test_passing_the_state_is_the_same_as_keeping_it():
 
 def test_a_call_with_a_state_leaves_the_own_memory_alone():
     agent = smooth(watched(2), 0)
+    _, another = smooth(watched(2), 0).predict(np.full(4, 5.0))
     _, first = agent.predict(np.zeros(4))
-    agent.predict(np.full(4, 9.0), state=first)
+    for state in (first, another):
+        agent.predict(np.full(4, 9.0), state=state)
     _, after = agent.predict(np.ones(4))
     assert after[0][0, :, 0].tolist() == [0, 1]
 

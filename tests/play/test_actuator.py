@@ -587,6 +587,21 @@ def test_the_deployed_noise_is_the_certified_one_and_comes_from_the_operating_sy
     assert env.action(zero) == env.action(zero)
 
 
+class TwoMotors(gymnasium.Env):
+    """Two numbers make an action."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-9, 9, (2,), np.float32)
+
+
+def test_the_deployed_noise_of_each_number_of_an_action_is_its_own():
+    """Planted: the same noise on both, of whose difference an attacker would be sure."""
+    env = surefoot.ActuatorNoise(TwoMotors(), sigma=0.2)
+    drawn = np.array([env.action(np.zeros(2)) for _ in range(2_000)])
+    assert not not_normal(drawn, 0.2)
+    assert not dependent(*drawn.T)
+
+
 def test_seeded_or_missing_noise_at_the_actuator_is_warned_of():
     make = gymnasium.make
     with pytest.warns(PredictableNoiseWarning, match="seeded with 3"):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from surefoot import make_task, rollout
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import DependentRowsError, InputError
 from surefoot.noise import Noise
 from surefoot.play.independence import check_independence
@@ -84,6 +85,15 @@ def test_the_number_of_workers_and_the_last_block_do_not_matter():
     assert np.array_equal(rollout_of(plan)[:24], rollout_of(replace(plan, n_episodes=24)))
 
 
+def test_draws_that_are_run_backwards_are_the_same_episodes():
+    """Verification runs them so; each stays in its place."""
+    plan = plan_of(3, n_episodes=24)
+    forwards, backwards = (play_block(plan, 0, backwards=way) for way in (False, True))
+    assert np.ptp(forwards.returns) > 0
+    assert forwards.returns.tolist() == backwards.returns.tolist()
+    assert forwards.lengths.tolist() == backwards.lengths.tolist()
+
+
 def test_streams_of_draws_are_those_of_nothing_else():
     keys = []
     for draw in (1, 2):
@@ -95,6 +105,22 @@ def test_streams_of_draws_are_those_of_nothing_else():
     assert not set(keys) & {one.spawn_key for block in (0, 1) for one in block_seeds(5, (), block)}
     with pytest.raises(ValueError, match="count from 1"):
         draw_seeds(5, 0, 0)
+
+
+class Drawing(torch.nn.Module):
+    """Chooses at random."""
+
+    def forward(self, history):
+        return torch.rand(len(history), 2)
+
+
+def test_an_agent_that_draws_draws_anew_in_every_draw_of_a_seed():
+    """Planted: one stream for all of them. What the agent drew would look like the luck of the seed."""
+    plan = plan_of(3, n_episodes=300, sigma=0.0)
+    policy = Policy(Drawing(), Spaces(shape=(4,), n_actions=2), name="drawing", stochastic=True)
+    returns = rollout_of(replace(plan, policy=policy)).reshape(-1, 3)
+    assert np.ptp(returns, axis=1).max() > 0
+    assert not dependent(returns[:, 0], returns[:, 1])
 
 
 def test_means_of_seeds_are_what_is_looked_at_for_independence():

@@ -184,6 +184,20 @@ def test_rows_are_paid_once(kind, mode):
         assert set(record.returns) == {1.0}  # to the right there is one wall
 
 
+def test_rows_that_are_restarted_have_met_nothing():
+    """Training runs many episodes in a row: each may be paid."""
+    task = walk_task(is_out_right)
+    batch = task.backend.batch(4, np.random.SeedSequence(1), torch.device("cpu"))
+    batch.reset()
+    paid = torch.zeros(4)
+    for _ in range(60):
+        _, reward, over = batch.step(torch.full((4,), 2))
+        paid += reward
+        if over.any():
+            batch.restart_rows(over)
+    assert paid.min() >= 3
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_step_limit_truncates_rows(mode):
     plain = surefoot.make_task(vector_toys.Walk, floor=-9, ceiling=9, max_steps=4, env_kwargs={"autoreset": mode})

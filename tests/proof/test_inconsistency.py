@@ -44,6 +44,13 @@ def test_the_next_larger_budget_counts_between_those_listed():
     assert inconsistencies(document, [attacked_record(np.zeros(2_000), 0.5)]) == []  # nothing was certified there
 
 
+def test_budgets_may_be_listed_in_any_order():
+    """The bound of a larger budget is lower: an attack may be above it and contradict the one that is due."""
+    document = certificate_of(np.ones(10_000), budgets=(0.4, 0.0, 0.2, 0.1))
+    (found,) = inconsistencies(document, [attacked_record(np.zeros(2_000), 0.1)])
+    assert found.certified == document.lower[3] > document.lower[0]
+
+
 def test_other_setups_are_passed_over():
     dead = np.zeros(2_000)
     assert inconsistencies(certificate_of(np.ones(10_000)), [attacked_record(dead, 0.1, sigma=0.3)]) == []

@@ -12,11 +12,12 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
 from surefoot.noise import Noise
+from surefoot.play.channel import Scope
 from surefoot.play.plan import Plan
 from surefoot.proof.query import Query, certify, certify_shared_budget
 from surefoot.proof.stopping import StoppingRule
 from surefoot.report.sentences import IDLE_SHARE
-from surefoot.runs import attacked
+from surefoot.runs import attacked, compared
 from surefoot.runs import certified as certified_module
 from surefoot.runs.attacked import AttackGrid, matching_certificates, summary
 from surefoot.runs.certified import certified_run, run_name
@@ -71,6 +72,14 @@ def test_certificates_beside_the_attack_are_found(beside):
     assert [path.parent.name for path, _ in found] == ["fits", "fits-too"]
     assert [certificate.budgets.tolist() for _, certificate in found] == [[0.1], [0.1, 0.2]]
     assert matching_certificates(GRID, None, beside / "fits") == []
+
+
+def test_an_attack_with_a_budget_for_each_step_is_matched_with_none(beside):
+    """It may do more in an episode than its budget, and would contradict what is true."""
+    grid = replace(GRID, base=replace(BASE, scope=Scope(per_step=True)))
+    assert matching_certificates(grid, None, beside) == []
+    with pytest.raises(InputError, match="is about another task"):
+        matching_certificates(grid, beside / "fits", beside)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +172,19 @@ def test_the_taped_attack_is_the_strongest_at_the_largest_budget(tmp_path, monke
     assert which == {"episode": 2, "returns": (9.0, 3.0)}
 
 
+def test_the_taped_episode_of_two_agents_is_the_one_in_which_they_differ_most(tmp_path, monkeypatch):
+    """Whichever of the two is better in it."""
+    taped = []
+    monkeypatch.setattr(compared, "record_replay", lambda tracks, folder, **which: taped.append((tracks, which)))
+    a = Episodes.from_returns([9, 5, 1, 4], sigma=SIGMA, floor=0, ceiling=9)
+    b = replace(a, returns=np.array([6.0, 5.0, 8.0, 4.0]))
+    plans = {"A": BASE, "B": replace(BASE, seed=1), "B-attacked": replace(BASE, seed=2)}
+    compared._record_most_different(plans, {"A": a, "B": b, "B-attacked": a}, "seeds", tmp_path)
+    ((tracks, which),) = taped
+    assert tracks == {"A": BASE, "B": plans["B"]}
+    assert which == {"episode": 2, "returns": (1.0, 8.0)}
+
+
 # --- records and budgets ----------------------------------------------------------------------------------------------
 
 
@@ -243,6 +265,10 @@ def test_a_page_shows_a_few_neighbors(street, monkeypatch):
 # --- names and setups of runs -----------------------------------------------------------------------------------------
 
 
+# What every certified run has in common.
+NOT_IN_NAMES = {"purpose", "n_envs", "episodes_per_env", "attacker", "budget", "scope", "channels"}
+
+
 def test_runs_that_differ_have_names_that_differ():
     from surefoot.play.tasks import discounted
 
@@ -257,9 +283,15 @@ def test_runs_that_differ_have_names_that_differ():
         replace(BASE, task=discounted(TASK, 0.9)),
         replace(BASE, task=discounted(TASK, 0.8)),
         replace(BASE, policy=replace(balancer(), name="other")),
+        replace(BASE, n_episodes=8, draws_per_seed=2),
+        replace(BASE, n_episodes=8, draws_per_seed=4),
+        replace(BASE, luck="0"),
+        replace(BASE, luck="0,2"),
     ]
     names = [run_name(plan) for plan in plans]
     assert len(set(names)) == len(plans)
+    varied = {name for name in vars(BASE) if any(getattr(plan, name) != getattr(BASE, name) for plan in plans)}
+    assert varied | NOT_IN_NAMES == set(vars(BASE)), "what a run may differ in is in its name, or in none"
     grids = [
         GRID,
         replace(GRID, method="random"),

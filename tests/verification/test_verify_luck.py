@@ -14,6 +14,7 @@ from surefoot.files import read_json, write_json
 from surefoot.noise import Noise
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
+from surefoot.play.reset_luck import read_luck
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS
 from surefoot.proof.query import Query
@@ -62,6 +63,16 @@ def test_luck_is_the_first_clean_observation():
     assert np.array_equal(played.luck, clean[:, [2, 0]].double().numpy())
     assert not torch.equal(clean, seen)
     assert len(played) == plan.block_size == plan.block_envs
+
+
+def heights(observation, info):
+    return [observation[0], info["height"]]
+
+
+def test_each_episode_has_the_luck_of_its_own_observation_and_info():
+    infos = [{"height": 5.0}, {"height": 7.0}]
+    found = read_luck(f"{__name__}:heights", torch.tensor([[1.0, 2.0], [3.0, 4.0]]), infos)
+    assert found.tolist() == [[1.0, 5.0], [3.0, 7.0]]
 
 
 def test_an_honest_run_is_verified(honest):
