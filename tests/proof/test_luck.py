@@ -10,6 +10,7 @@ import pytest
 
 from laws import too_many
 from lucks import ALPHA, LUCKS, NOISE, lucky_misses
+from planned import bets_before
 from surefoot import Episodes, certify, certify_per_step, certify_shared_budget
 from surefoot.errors import InputError
 from surefoot.proof.bounds import reset_luck
@@ -17,7 +18,6 @@ from surefoot.proof.bounds.reset_luck import LuckyReturns, OrderedLuck
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.planning import auto, luck_fit, proposals
 from surefoot.proof.planning.bettors import pilot_size
-from surefoot.proof.planning.hedged_bets import HedgedPlanner
 from surefoot.proof.planning.strategies import bets_as_json, bound_lucky_means
 from surefoot.verification.plan_again import check_choice, recompute_luck_bets
 from surefoot.verification.recompute.bands import Claim
@@ -85,23 +85,6 @@ def test_planted_moved_luck_is_added_with_one_too_much(monkeypatch):
     assert too_many(low, RUNS, ALPHA)
 
 
-def bets_before(episodes, last, monkeypatch):
-    """Return guesses and bet sizes of all bets on episodes before ``last``."""
-    made = []
-    plan = HedgedPlanner.next_bet
-
-    def kept(self, past, account):
-        bet = plan(self, past, account)
-        if bet is not None and bet.hedge is not None and bet.last <= last:
-            made.append((bet.first, [part.tolist() for part in bet.guesses], bet.hedge[1].tolist()))
-        return bet
-
-    with monkeypatch.context() as patch:
-        patch.setattr(HedgedPlanner, "next_bet", kept)
-        bound_lucky_means(episodes, [1.0], 0.05, 0.0, None)
-    return made
-
-
 @pytest.mark.parametrize("planted", [False, True])
 @pytest.mark.parametrize("what", ["returns", "features"])
 def test_no_episode_decides_about_a_bet_on_itself(what, planted, monkeypatch):
@@ -118,8 +101,10 @@ def test_no_episode_decides_about_a_bet_on_itself(what, planted, monkeypatch):
     episodes = drawn(LUCKS[2], 1, 300)
     changed = getattr(episodes, what).copy()
     changed[200:] = changed[200:][::-1] * 0.5
-    one = bets_before(episodes, 200, monkeypatch)
-    another = bets_before(replace(episodes, **{what: changed}), 200, monkeypatch)
+    one, another = (
+        bets_before(200, lambda known=known: bound_lucky_means(known, [1.0], 0.05, 0.0, None), monkeypatch)
+        for known in (episodes, replace(episodes, **{what: changed}))
+    )
     assert len(one) > 50
     assert (one == another) != planted
 

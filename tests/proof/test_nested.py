@@ -8,11 +8,11 @@ import pytest
 
 from laws import too_many
 from lucks import ALPHA, LUCKS, NOISE, misses, with_own_draw
+from planned import bets_before
 from surefoot import Episodes, certify, certify_per_step, certify_shared_budget
 from surefoot.errors import InputError
 from surefoot.proof.bounds.seed_groups import OrderedGroups, SeedGroups
 from surefoot.proof.difference import pair_up
-from surefoot.proof.planning.hedged_bets import HedgedPlanner
 from surefoot.proof.planning.strategies import bets_as_json, bound_group_means
 from surefoot.verification.plan_again import recompute_group_bets
 from surefoot.verification.recompute.bands import Claim
@@ -51,23 +51,6 @@ def test_planted_draws_counted_as_episodes():
     assert too_many(wrong, 300, ALPHA)
 
 
-def bets_before(table, last, monkeypatch):
-    """Return guesses and bet sizes of all bets on groups before ``last``."""
-    made = []
-    plan = HedgedPlanner.next_bet
-
-    def kept(self, past, account):
-        bet = plan(self, past, account)
-        if bet is not None and bet.hedge is not None and bet.last <= last:
-            made.append((bet.first, [part.tolist() for part in bet.guesses], bet.hedge[1].tolist()))
-        return bet
-
-    with monkeypatch.context() as patch:
-        patch.setattr(HedgedPlanner, "next_bet", kept)
-        bound_group_means(table, [1.0], 0.05, 0.0, None)
-    return made
-
-
 @pytest.mark.parametrize("planted", [False, True])
 def test_no_group_decides_about_a_bet_on_itself(planted, monkeypatch):
     """Other returns from group 200 on change no bet before; a planner that is shown all groups is noticed."""
@@ -81,7 +64,10 @@ def test_no_group_decides_about_a_bet_on_itself(planted, monkeypatch):
     table = LUCKS[2].draw(np.random.default_rng(1), 300, 3)
     other = table.copy()
     other[200:, 1:] = 0.0
-    one, another = bets_before(table, 200, monkeypatch), bets_before(other, 200, monkeypatch)
+    one, another = (
+        bets_before(200, lambda rows=rows: bound_group_means(rows, [1.0], 0.05, 0.0, None), monkeypatch)
+        for rows in (table, other)
+    )
     assert len(one) > 50
     assert (one == another) != planted
 

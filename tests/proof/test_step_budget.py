@@ -17,6 +17,7 @@ from torch import Tensor
 
 import waiting_env
 from laws import too_many
+from planned import bets_before
 from surefoot import Episodes, certify, certify_per_step
 from surefoot.cli import main as cli
 from surefoot.errors import InputError
@@ -26,7 +27,6 @@ from surefoot.play.loop import RewardRecorder
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.proof.bounds.step_scores import OrderedRewards
-from surefoot.proof.planning.hedged_bets import HedgedPlanner
 from surefoot.verification.plan_again import recompute_step_bets
 from surefoot.verification.recompute.bands import Claim
 from surefoot.verification.recompute.step_budget import StepRewards
@@ -123,23 +123,6 @@ def test_planted_half_the_budget():
     assert too_many(high, 20, ALPHA)
 
 
-def bets_before(paid, last, monkeypatch):
-    """Return guesses and bet sizes of all bets on episodes before ``last``."""
-    made = []
-    plan = HedgedPlanner.next_bet
-
-    def kept(self, past, account):
-        bet = plan(self, past, account)
-        if bet is not None and bet.hedge is not None and bet.last <= last:
-            made.append((bet.first, bet.guesses[1].tolist(), bet.hedge[1].tolist()))
-        return bet
-
-    with monkeypatch.context() as patch:
-        patch.setattr(HedgedPlanner, "next_bet", kept)
-        certify_per_step(record(paid, (0.0, 1.0)), [0.1])
-    return made
-
-
 @pytest.mark.parametrize("planted", [False, True])
 def test_no_episode_decides_about_a_bet_on_itself(planted, monkeypatch):
     """Other rewards from episode 200 on change no bet before; a planner that is shown all episodes is noticed."""
@@ -153,7 +136,10 @@ def test_no_episode_decides_about_a_bet_on_itself(planted, monkeypatch):
     paid = lives(np.random.default_rng(1), 300)
     other = paid.copy()
     other[200:, 1:] = 0.0
-    one, another = bets_before(paid, 200, monkeypatch), bets_before(other, 200, monkeypatch)
+    one, another = (
+        bets_before(200, lambda rows=rows: certify_per_step(record(rows, (0.0, 1.0)), [0.1]), monkeypatch)
+        for rows in (paid, other)
+    )
     assert len(one) > 50
     assert (one == another) != planted
 

@@ -111,7 +111,8 @@ def test_a_record_that_stopped_is_for_the_sequential_method_only(proved):
             continue
         with pytest.raises(InputError, match=f"has {len(episodes)} of 20000 planned episodes.*method='sequential'"):
             certify(episodes, [0.5], method=method)
-    assert certify(episodes, [0.5], method="sequential").lower[0] > 3.0
+    # The first of them: how a record was stopped, not how long it is, decides.
+    assert certify(episodes[:200], [0.5], method="sequential").lower[0] > 2.0
 
 
 @pytest.mark.usefixtures("copied")
