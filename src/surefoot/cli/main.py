@@ -32,13 +32,15 @@ from surefoot.provenance import install_command
 
 INTERRUPTED = 130
 CRASHED = 70
+# Packages that a plain installation lacks, and the extra that has them.
 OPTIONAL_PACKAGES = {
-    "torch",
-    "gymnasium",
-    "stable_baselines3",
-    "matplotlib",
-    "ray",
-}  # packages that a plain installation lacks
+    "torch": "play",
+    "gymnasium": "play",
+    "yaml": "play",
+    "stable_baselines3": "train",
+    "matplotlib": "plot",
+    "ray": "ray",
+}
 
 
 class PlainText:
@@ -95,8 +97,8 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         # Any other module that is missing is a fault of the package or of the user's code, shown with its traceback.
         if package not in OPTIONAL_PACKAGES:
             raise
-        extra = "ray" if package == "ray" else "all"
-        return _report_failure(f"this needs the package {error.name}; install it with: {install_command(extra)}")
+        command = install_command(OPTIONAL_PACKAGES[package])
+        return _report_failure(f"this needs the package {package}; install it with: {command}")
     except KeyboardInterrupt as stopped:
         # A run that keeps something says so (errors.Interrupted); the interpreter's own interrupt says nothing.
         kept = str(stopped) or "nothing is kept."

@@ -45,7 +45,7 @@ def check_limits(certified: list[Raw], verdict: Verdict) -> None:
     try:
         proved = proved_limits(setup)
     except ImportError as error:
-        verdict.note(CHECK, SKIPPED, f"whether they are proved cannot be said here: {error}")
+        verdict.note(CHECK, SKIPPED, f"whether they are proved is known only with the extra 'play': {error}")
         verdict.not_checked.insert(0, "that no return can be below the floor or above the ceiling")
         return
     stated = _unproved_limits(setup, proved)

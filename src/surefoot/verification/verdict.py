@@ -95,7 +95,7 @@ class Verdict:
             return "Do not rely on this certificate."
         if self.verdict == UNCHECKED:
             if not self.bounds_recomputed:
-                return "Not everything could be checked (UNKNOWN above): do not rely on this certificate."
+                return "Not everything could be checked (UNKNOWN or skipped above): do not rely on this certificate."
             return (
                 "The bounds follow from the returns, but the returns may be invented: episodes were not rerun, or not "
                 "compared with fresh ones."
