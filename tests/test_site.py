@@ -239,13 +239,13 @@ def test_the_tutorial_runs_as_printed(tmp_path, monkeypatch, capsys):
     assert [command[0] for command in called] == names
     own, best = (surefoot.Certificate.load(Path("runs", name)) for name in ("model", "best"))
     assert own.n_episodes == best.n_episodes == 1_000
-    assert own.estimate + 50 < best.at(0.3).lower  # what the page is about
-    found = [own.estimate, own.at(0.3).lower, own.at(0.6).lower, best.estimate, best.at(0.3).lower, best.at(0.6).lower]
-    pattern = r"a mean return of (\d+)\b.*?(\d+) (?:is certified )?at budget\s0\.3(?: and|,) (\d+) at 0\.6"
+    assert own.at(0.2).lower + 50 < best.at(0.2).lower  # what the page is about, whatever course training takes
+    found = [own.estimate, own.at(0.2).lower, own.at(0.4).lower, best.estimate, best.at(0.2).lower, best.at(0.4).lower]
+    pattern = r"a mean return of (\d+)\b.*?(\d+) (?:is certified )?at budget\s0\.2(?: and|,) (\d+) at 0\.4"
     printed = [float(number) for row in re.findall(pattern, TUTORIAL, flags=re.DOTALL) for number in row]
     assert len(printed) == len(found)
     # Training repeats its bits on one kind of processor; the page says which, and how far others are.
-    if "Intel(R) Xeon(R) Processor family 6 model 167" in processor_kind("cpu"):
+    if "AMD EPYC family 26 model 2," in processor_kind("cpu"):
         assert printed == pytest.approx(found, abs=DRIFT), found
     assert {"model", "trained"} <= set(re.findall(r"\w+", Path("compare.html").read_text(encoding="utf-8")))
     assert 1 <= float(capsys.readouterr().out.splitlines()[-1]) <= 500
