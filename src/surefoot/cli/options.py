@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from surefoot.play.workers import Workers
     from surefoot.runs.shares import Share
 
+# What ``add_declared`` adds: what an agent's file does not say.
+DECLARED = ("n_stack", "stochastic", "pixel_max", "allow_pickle", "vecnormalize")
+
 
 def add_common(parser: argparse.ArgumentParser, *, writes: bool = True, own_seed: bool = False) -> None:
     """Add the options that every long run has.
@@ -202,9 +205,7 @@ def agent_of(arguments: argparse.Namespace, agent: str | None, task: Task) -> Po
 
     if agent is None:
         return None
-    return resolve_agent(
-        agent, task, **pick(arguments, "n_stack", "stochastic", "pixel_max", "allow_pickle", "vecnormalize")
-    )
+    return resolve_agent(agent, task, **pick(arguments, *DECLARED))
 
 
 def pick(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
