@@ -224,10 +224,16 @@ def act(seen):
     return 0
 
 
+def attack_at(task, budgets, out):
+    return surefoot.attack(task, **CODE, method="random", budgets=budgets, out=out)
+
+
 CODE = {"agent": act, "sigma": 0.1, "n_episodes": 4}
 WRITERS = {
     "certify": ("", lambda task, out: surefoot.certify_run(task, **CODE, out=out)),
-    "attack": ("B0.1", lambda task, out: surefoot.attack(task, **CODE, method="random", budgets=[0.1], out=out)),
+    "attack": ("B0.1", lambda task, out: attack_at(task, [0.1], out)),
+    "attack, second budget": ("B0.2", lambda task, out: attack_at(task, [0.1, 0.2], out)),
+    "attack, twins": ("unattacked", lambda task, out: attack_at(task, [0.1], out)),
     "compare, A": ("A", lambda task, out: surefoot.compare(act, AGENT, task, sigma=0.1, n_episodes=4, out=out)),
     "compare, B": ("B", lambda task, out: surefoot.compare(AGENT, act, task, sigma=0.1, n_episodes=4, out=out)),
 }

@@ -28,6 +28,7 @@ from surefoot.proof.certificate import Certificate
 from surefoot.proof.inconsistency import Inconsistency, inconsistencies
 from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.attacked import (
+    UNATTACKED,
     AttackGrid,
     Trial,
     attacked_run,
@@ -384,9 +385,10 @@ def attack_share(
 
 def _check_reusable(grid: AttackGrid, folder: Path) -> None:
     check_no_run(folder)
-    # Each configuration is a run with a setup of its own, and may have been run before the others.
-    for budget, lambda_ in grid.configurations():
-        check_reusable(grid.base, folder / configuration_name(budget, lambda_))
+    # Each configuration is a run with a setup of its own, and may have been run before the others; so are the twins.
+    names = [configuration_name(*one) for one in grid.configurations()]
+    for name in (*names, UNATTACKED):
+        check_reusable(grid.base, folder / name)
 
 
 def _make_curve(
