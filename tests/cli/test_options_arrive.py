@@ -46,6 +46,7 @@ DOORS = {
     "compare": "surefoot.api.compared_agents.compared_run",
     "baseline": "surefoot.play.baseline.find_baseline",
     "verify": "surefoot.verification.verify.verify",
+    "explain-fault": "surefoot.api.faults.measure_faults",
 }
 TASKS = {"compare": "A B cartpole-1", "verify": "DIR"}
 
@@ -301,6 +302,11 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("baseline", "--episodes 7", {"named.measure": 7, "given.0": get_task("cartpole-1")}),
     ("baseline", "--seed 5", {"named.seed": 5}),
     ("baseline", "--workers 3", {"named.workers.n": 3}),
+    ("explain-fault", "--episodes 7", {"named.n_episodes": 7, "named.seed": 0, "given.0": get_task("cartpole-1")}),
+    ("explain-fault", "--seed 5", {"named.seed": 5, "named.n_episodes": 64, "named.sigma": None}),
+    ("explain-fault", "--sigma 0.4", {"named.sigma": 0.4, "named.steps": [1, 10, 100]}),
+    ("explain-fault", "--steps 2,20", {"named.steps": [2, 20], "given.1": None}),
+    ("explain-fault", "--agent x", {"given.1.name": balancer().name, "agents.0.0": "x"}),
     ("verify", "--agent x", {"named.agent": "x", "given.0": Path("DIR")}),
     ("verify", "--agent-b y", {"named.agent_b": "y"}),
     ("verify", "--luck m:f", {"named.luck": "m:f"}),
@@ -330,6 +336,7 @@ RUNNING = {
     "attack": "--method random",
     "plan": "--require 150@0.4 --sigmas 0.2",
     "tune": "--budget 0.4 --sigmas 0.2",
+    "explain-fault": "",
 }
 
 
@@ -523,7 +530,9 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize("command", ["certify", "attack", "plan", "tune", "compare", "baseline", "verify"])
+@pytest.mark.parametrize(
+    "command", ["certify", "attack", "plan", "tune", "compare", "baseline", "verify", "explain-fault"]
+)
 def test_every_option_of_the_commands_that_run_episodes_has_a_row(command):
     (action,) = (a for a in cli.build_parser()._actions if isinstance(a, argparse._SubParsersAction))
     options = {name for one in action.choices[command]._actions for name in one.option_strings if name[:2] == "--"}

@@ -164,7 +164,8 @@ def add_faults(commands: Any) -> None:
         ),
     )
     add_task(parser)
-    add_agent(parser)
+    # What is observed is kept in this process.
+    add_agent(parser, workers=False)
     section(parser, AGENT).add_argument(
         "--sigma", type=parse_sigma, metavar="S", help="the agent's noise, as certify takes it (default: the task's)"
     )

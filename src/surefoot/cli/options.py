@@ -80,12 +80,13 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> None:
+def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False, workers: bool = True) -> None:
     """Add the options that say which agent to run, and with how many processes.
 
     Args:
         parser: Of the command.
         recorded: Whether a record says what else is declared about the agent.
+        workers: Whether other processes can run it.
     """
     section(parser, AGENT).add_argument(
         "--agent",
@@ -94,7 +95,8 @@ def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> Non
         "of a torch module or function (default: the task's pretrained agent)",
     )
     add_declared(parser, recorded=recorded)
-    add_workers(parser)
+    if workers:
+        add_workers(parser)
 
 
 def add_declared(parser: argparse.ArgumentParser, *, recorded: bool = False) -> None:
