@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -311,3 +312,17 @@ def test_no_sigma_is_selected_of_those_for_which_one_budget_means_different_thin
         short_pole(10), balancer(), budget=0.2, n_episodes=8, out="tuned", **given | {"sigmas": multiples}
     )
     assert len(tuned.forecasts) == 2
+
+
+def test_processes_without_a_block_cost_nothing(monkeypatch):
+    """Eight seconds of one process are not those of sixteen, of which fifteen had nothing to do."""
+    clock = iter((100.0, 108.0))
+
+    def play(plan, **_):
+        return surefoot.Episodes.from_returns([9.0, 10.0] * 2, sigma=plan.noise.sigma, floor=0, ceiling=10)
+
+    monkeypatch.setattr("surefoot.api.plan.play", play)
+    monkeypatch.setattr("surefoot.api.plan.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    given = {"require": (1, 0.2), "sigmas": [0.2], "pilot_episodes": 4, "n_episodes": 300}
+    (one,) = surefoot.plan(short_pole(10), balancer(), **given, workers=16, cores=3)
+    assert (one.cost.core_seconds, one.cost.cores) == (2.0, 3)
