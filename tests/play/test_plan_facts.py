@@ -129,6 +129,8 @@ def test_a_model_card_says_all_that_an_environment_is_made_with():
     assert task.made_with == {"env_kwargs": {"g": 2.0}, "wrappers": ["TimeAwareObservation"]}
     with_module = task_of_card({"task": "any", "environment": {**made, "env_modules": ["json"]}})
     assert with_module.made_with["env_modules"] == ["json"]
+    event = {"env": "CartPole-v1", "floor": 0.0, "ceiling": 1.0, "max_steps": 30, "success": "won"}
+    assert task_of_card({"task": "any", "environment": event}).made_with == {"success": "won"}
     assert task_of_card({"task": "cartpole-1"}) is TASKS["cartpole-1"]
 
 
