@@ -334,6 +334,7 @@ def test_purposes_and_seeds_have_other_simulators():
         (vector_toys.SharedWind, "the rows of vector_toys:SharedWind share random numbers"),
         (vector_toys.Crowd, "rows of vector_toys:Crowd depend on what their neighbors do"),
         (vector_toys.Pushed, "rows of vector_toys:Pushed depend on what their neighbors do"),
+        (vector_toys.Pulled, "rows of vector_toys:Pulled depend on what their neighbors do"),
         (vector_toys.OneGenerator, "rows of vector_toys:OneGenerator depend on .* when these end"),
         (vector_toys.DeafToMask, "rows of vector_toys:DeafToMask depend on .* when these end"),
         (vector_toys.Unrepeatable, "two copies of vector_toys:Unrepeatable with the same seed run different episodes"),
@@ -351,6 +352,66 @@ def test_a_bad_simulator_is_rejected_by_what_it_does(kind, message):
     with pytest.raises(InputError, match=message) as caught:
         task_of(kind)
     assert "\n" not in str(caught.value)
+
+
+def shown_by_seeds(change):
+    """Return what 32 seeds show of 32 rows in 20 steps, each number and end by chance, after a change of each table."""
+    random = np.random.default_rng(0)
+    tables = []
+    for seed in range(32):
+        arrays = {
+            "observations": random.normal(size=(21, 32, 3)),
+            "rewards": random.normal(size=(20, 32)),
+            "over": np.arange(20)[:, None] >= random.integers(5, 20, size=32),
+        }
+        change(arrays, seed)
+        tables.append(vector_trial.Table(**arrays))
+    return tables
+
+
+def first_seen(arrays, row, size):
+    arrays["observations"][0, row, 1] += size
+
+
+def last_seen(arrays, row, size):
+    arrays["observations"][-1, row, 2] += size
+
+
+def earned(arrays, row, size):
+    arrays["rewards"][7, row] += 8 * size
+
+
+def length(arrays, row, size):
+    arrays["over"][:, row] = np.arange(20)[:, None] >= 4 + size
+
+
+@pytest.mark.parametrize("shift", [first_seen, last_seen, earned, length])
+def test_what_rows_share_is_found_in_what_they_see_first_and_last_earn_and_last(shift):
+    """In one of these alone: in every seed all rows have a number of the seed more, or every row one of its own."""
+
+    def by_seed(arrays, seed):
+        shift(arrays, np.arange(32), seed % 7)
+
+    def by_row(arrays, _):
+        for row in range(32):
+            shift(arrays, [row], row % 7)
+
+    assert vector_trial._dependent_rows(shown_by_seeds(lambda *_: None)) is None
+    assert vector_trial._dependent_rows(shown_by_seeds(by_seed)) == vector_trial.ROWS_ALIKE
+    assert vector_trial._dependent_rows(shown_by_seeds(by_row)) == vector_trial.DIFFERENT
+
+
+@pytest.mark.parametrize("name", ["observations", "rewards", "over"])
+def test_rows_that_differ_in_one_number_are_no_copies(name):
+    def copied(arrays, _):
+        for array in arrays.values():
+            array[:, 1] = array[:, 0]
+
+    table = shown_by_seeds(copied)[0]
+    assert table.rows()[1] == table.rows()[0]
+    getattr(table, name)[3, 1] = 1 - getattr(table, name)[3, 1]
+    assert table.rows()[1] != table.rows()[0]
+    assert len(set(table.rows())) == 32
 
 
 def test_what_coincides_by_chance_is_no_copy():
