@@ -21,7 +21,7 @@ from stand_ins import Reached
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy
 from surefoot.cli import main as cli
-from surefoot.episodes import MOST_EPISODES
+from surefoot.episodes import MOST_EPISODES, Baseline
 from surefoot.noise import Noise
 from surefoot.play.channel import Scope
 from surefoot.play.plan import own_seed
@@ -75,7 +75,7 @@ def asked(tmp_path, monkeypatch) -> Callable[..., Call]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SUREFOOT_CORES", "1")
 
-    def ask(door: str, words: str, policy: Policy | None = None) -> Call:
+    def ask(door: str, words: str, policy: Policy | None = None, *, affords: bool = False) -> Call:
         agents: list[tuple[Any, dict[str, Any]]] = []
         caught: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
@@ -90,7 +90,7 @@ def asked(tmp_path, monkeypatch) -> Callable[..., Call]:
         with monkeypatch.context() as patched:
             patched.setattr("surefoot.api.setup.as_policy", resolve)
             # It would be measured before the door.
-            patched.setattr("surefoot.api.certify.can_afford_baseline", lambda plan: False)
+            patched.setattr("surefoot.api.certify.can_afford_baseline", lambda plan: affords)
             patched.setattr(DOORS[door], stop)
             command = door.partition(" ")[0]
             line = f"{command} {words}"
@@ -418,6 +418,17 @@ def test_a_share_of_an_attack_is_run_as_the_whole_attack_would_be(asked, words):
         assert share.plan(*one).setup() == whole.plan(*one).setup()
 
 
+@pytest.mark.parametrize(
+    ("words", "affords", "measured"),
+    [("", True, True), ("", False, False), ("--baseline", False, True), ("--no-baseline", True, False)],
+)
+def test_whether_a_baseline_is_measured_arrives(asked, monkeypatch, words, affords, measured):
+    found = Baseline(mean=9.0, sem=0.1, n_episodes=9, what="it", command="it")
+    monkeypatch.setattr("surefoot.api.certify.find_baseline", lambda task, **how: found)
+    baseline = asked("certify", f"{ENV} {words}", affords=affords).plan.task.baseline
+    assert baseline == (found if measured else None)
+
+
 def test_weights_of_the_norm_are_those_given(asked):
     made = asked("attack", "mountain-car --lambda 0.5,0.25 --budgets 0.1", actor_with_critic())
     assert made.given[0].lambdas == (0.5, 0.25)
@@ -486,9 +497,9 @@ def test_every_budget_in_normalized_units_is_turned_into_raw_ones(asked):
     assert proving.named["goal"] == StoppingRule(budget=0.3, require=150.0)
     by_default = asked("certify", f"{words} --tol 5 --budgets 0,1", policy)
     assert by_default.named["goal"].budget == pytest.approx(0.4 * 0.5)  # sigma, of the feature with the least
-
-
-# --- by default -------------------------------------------------------------------------------------------------------
+    attacked = asked("attack", f"{words} --method random --budgets 0.2,1", policy)
+    assert attacked.plan.noise == plain.plan.noise
+    assert attacked.given[0].budgets == (0.1, 0.5)
 
 
 # --- the table has them all -------------------------------------------------------------------------------------------
@@ -498,7 +509,7 @@ ELSEWHERE = {
     "--json",  # what is printed, not what is run
     "--quiet",
     "--verbose",
-    *("--baseline", "--no-baseline"),  # api/test_run_functions.py
+    *("--baseline", "--no-baseline"),  # above
     "--bundle",  # test_bundle.py
     "--returns",  # test_cli.py, runs/test_returns.py
     "--units",  # above
