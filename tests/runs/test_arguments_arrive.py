@@ -106,6 +106,8 @@ def test_noise_on_actions_and_what_is_attacked_arrive_in_a_rollout(monkeypatch):
         for attacker in ("random", Spy()):
             attacked = {"attacker": attacker, "budget": 0.5, "channel": channel}
             assert rollout.rollout("mountain-car", agent, **options, **attacked).channels == channels
+    with pytest.raises(InputError, match="channel= says what an attacker perturbs: give one"):
+        rollout.rollout("mountain-car", agent, **options, channel="both")
 
 
 def test_what_only_an_attack_takes_arrives(monkeypatch):
