@@ -239,6 +239,8 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("plan", "--require 150@0.4 --workers 3", {"named.workers.n": 3}),
     ("tune", "--budget 0.4", {"plan.purpose": (Purpose.PILOT,), "plan.n_episodes": 1_000}),
     ("tune", "--budget 0.4 --pilot-episodes 7 --seed 5", {"plan.n_episodes": 7, "plan.seed": 5}),
+    ("tune", "--budget 0.4 --workers 3", {"named.workers.n": 3}),
+    ("tune --all-sigmas", "--budget 0.4 --all-sigmas --sigmas 0.2 --workers 3", {"named.workers.n": 3}),
     (
         "tune --all-sigmas",
         "--all-sigmas --budget 0.4 --sigmas 0.2,0.4 --episodes 7 --confidence 0.9 --out there --agent x",
@@ -463,6 +465,28 @@ def test_no_two_workers_share_a_gpu_that_one_block_fills(asked, monkeypatch):
     assert (made.plan.device, made.named["workers"].n) == ("cuda", 1)
 
 
+PLAIN = {
+    "certify": "cartpole-1",
+    "certify --blocks": "cartpole-1 --blocks 1/1",
+    "attack": "cartpole-1 --method random",
+    "attack --blocks": "cartpole-1 --method random --blocks 1/1",
+    "plan": "cartpole-1 --require 150@0.4 --sigmas 0.2",
+    "tune": "cartpole-1 --budget 0.4 --sigmas 0.2",
+    "tune --all-sigmas": "cartpole-1 --budget 0.4 --sigmas 0.2 --all-sigmas",
+    "compare": "A B cartpole-1 --sigma 0.3",
+}
+
+
+@pytest.mark.parametrize("door", PLAIN)
+def test_networks_run_where_it_was_said(asked, monkeypatch, door):
+    """Where this machine has a GPU, which is taken if nothing is said."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for words, device in (("", "cuda"), ("--device auto", "cuda"), ("--device cpu", "cpu"), ("--device cuda", "cuda")):
+        made = asked(door, f"{PLAIN[door]} {words}")
+        plans = made.given[0].values() if door == "compare" else [made.plan]
+        assert {plan.device for plan in plans} == {device}, words
+
+
 def test_a_cluster_has_processors_of_its_own(monkeypatch, asked):
     """With --ray nothing is said by whether this machine has a GPU."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
@@ -552,8 +576,9 @@ def test_every_option_of_the_commands_that_run_episodes_has_a_row(command):
     # One function adds them to every command and one reads them: certify stands for all.
     typed |= SHARED if command != "verify" else set()
     missing = options - typed - ELSEWHERE
-    allowed = {"plan": {"--device", "--confidence", "--episodes"}, "tune": {"--device", "--workers"}}
-    assert missing - allowed.get(command, set()) == set(), "options without a row"
+    # What is predicted with them: the last test.
+    allowed = {"--device", "--confidence", "--episodes"} if command == "plan" else {"--device"}
+    assert missing - allowed == set(), "options without a row"
 
 
 def test_what_is_predicted_is_asked_with_the_options_of_plan(tmp_path, monkeypatch, capsys):
