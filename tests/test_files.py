@@ -9,6 +9,7 @@ import stat
 import tracemalloc
 import zipfile
 from email.message import Message
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -236,6 +237,20 @@ def test_an_array_must_have_the_size_it_claims(tmp_path, member, match):
     (tmp_path / "x.npy").write_bytes(member)
     with pytest.raises(InputError, match=match):
         read_array(tmp_path / "x.npy")
+
+
+def test_a_reader_keeps_to_the_size_that_its_caller_allows(tmp_path):
+    """A page takes smaller files than a certificate; and what a file says of its own size may be less than it is."""
+    write_npz(tmp_path / "x.npz", {"schema": 1}, ARRAYS)
+    for read in (read_arrays, lambda path, most: read_npz(path, "replay", most=most)):
+        read(tmp_path / "x.npz", most=20_000)
+        with pytest.raises(InputError, match=r"too large for a \.npz file: \d+ bytes, expected at most 100"):
+            read(tmp_path / "x.npz", most=100)
+    endless = Path("/proc/self/status")
+    if endless.exists():
+        assert endless.stat().st_size == 0
+        with pytest.raises(InputError, match="too large for a JSON file: 11 bytes, expected at most 10"):
+            files.read_bytes(endless, "JSON file", 10)
 
 
 def test_what_unpacks_to_more_than_is_allowed_is_not_unpacked(tmp_path):

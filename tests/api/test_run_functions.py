@@ -110,6 +110,7 @@ def test_an_attack_on_shorter_episodes_contradicts_no_certificate_of_longer_ones
     assert [run.name for run in neighbors(Path("cut/certified"), read_run(Path("cut/certified")))] == ["whole"]
     with pytest.raises(InputError, match="is about another task, step limit, agent or sigma than this attack"):
         surefoot.attack(shorter, balance, **given, certificate="cut/certified", out="cut/named")
+    assert not Path("cut/named").exists()  # before hours of attacks
 
 
 def test_what_is_kept_is_said_by_the_interrupt():

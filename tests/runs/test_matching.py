@@ -327,6 +327,8 @@ def test_budgets_of_other_threats_are_not_shown_as_those_of_one_episode(tmp_path
     certified_run(BASE, Query(budgets=(0.3,)), tmp_path / "episode", required=0.3, record=True, figure=False)
     certified_run(BASE, Query(budgets=(0.3,), threat=SharedBudget(3)), tmp_path / "shared", record=True, figure=False)
     assert taped[0]["attacked"].budget == 0.3
+    required = [read_json(tmp_path / name / "run.json")["required_budget"] for name in ("episode", "shared")]
+    assert required == [0.3, None]
     assert list(taped[1]) == ["quiet"]
 
 
