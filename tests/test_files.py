@@ -288,3 +288,17 @@ def test_pages_are_on_the_site_once_the_project_has_an_address(monkeypatch):
     made["Project-URL"] = "Documentation, https://example.org/docs/"
     monkeypatch.setattr(provenance, "metadata", lambda name: made)
     assert provenance.find_page("guides/units.md") == "https://example.org/docs/guides/units.html"
+
+
+def test_every_source_of_the_package_is_hashed(tmp_path, monkeypatch):
+    """In folders too, by content and by name: a run says which code it was run with."""
+    monkeypatch.setattr(provenance, "files", lambda name: tmp_path)
+    found = set()
+    for path, text in (("a.py", "1"), ("deep/b.py", "2"), ("deep/b.py", "3"), ("deep/er/c.py", ""), ("a.py", "4")):
+        write_text(tmp_path / path, text)
+        found.add(provenance.source_hash())
+    (tmp_path / "a.py").rename(tmp_path / "z.py")
+    found.add(provenance.source_hash())
+    assert len(found) == 6
+    write_text(tmp_path / "notes.txt", "no code")
+    assert provenance.source_hash() in found

@@ -23,6 +23,9 @@ from surefoot.files import read_json
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.workers import Processes
+from surefoot.proof.query import Norm
+from surefoot.proof.shared_budget import SharedBudget
+from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.stopping import StoppingRule
 from surefoot.runs.read import neighbors, read_run
 from surefoot.runs.shares import Share
@@ -62,6 +65,26 @@ def test_a_sequential_run_stops_when_its_rule_says_so():
 
 
 @pytest.mark.parametrize(
+    ("query", "match"),
+    [
+        ({"thresholds": (100.0,)}, "thresholds=, quantiles= and cvars= cannot be combined"),
+        ({"cvars": (0.1,)}, "thresholds=, quantiles= and cvars= cannot be combined"),
+        ({"threat": StepBudget()}, "per_step=, n_shared_episodes= and norm= cannot be combined"),
+        ({"threat": SharedBudget(3)}, "per_step=, n_shared_episodes= and norm= cannot be combined"),
+        ({"norm": Norm(name="linf", coordinates=4, observations=30)}, "n_shared_episodes= and norm= cannot be"),
+        ({"method": "band"}, 'a sequential run is certified by method="sequential", got band'),
+    ],
+)
+def test_what_a_sequential_run_cannot_answer_is_refused_before_it_runs(query, match, tmp_path):
+    """One of these alone is enough: its bets are about one l2 budget of whole episodes."""
+    stop = StoppingRule(budget=0.2, require=5.0)
+    asked = surefoot.Query(**{"budgets": (0.2,), **query})
+    with pytest.raises(InputError, match=match):
+        surefoot.certify_run(short_pole(30), balancer(), sigma=0.2, stop=stop, query=asked, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
     ("options", "match"),
     [
         ({"tol_budget": 0.1}, "tol_budget= is the budget of tol=; give tol= too"),
@@ -80,7 +103,7 @@ def test_rules_that_cannot_be_meant(options, match):
 def test_an_attack_names_the_certificate_that_it_contradicts():
     """Planted: a certificate that claims more than any agent reaches."""
     surefoot.certify_run("cartpole-1", n_episodes=60, seed=1, out="deep/certified")
-    attack = {"sigma": 0.2, "budgets": [0.1], "method": "random", "n_episodes": 60, "out": "deep/a"}
+    attack = {"sigma": 0.2, "budgets": [0.1, 0.2], "method": "random", "n_episodes": 60, "out": "deep/a"}
     honest = surefoot.attack("cartpole-1", AGENT, **attack)
     assert honest.compared_with == (Path("deep/certified/certificate.json"),)
     assert (honest.contradictions, honest.directory) == ((), Path("deep/a"))
@@ -90,7 +113,10 @@ def test_an_attack_names_the_certificate_that_it_contradicts():
     content["upper"] = [200.0 for _ in content["lower"]]
     written.write_text(json.dumps(content))
     wrong = surefoot.attack("cartpole-1", AGENT, **attack)
-    assert [one.certificate for one in wrong.contradictions] == [written]
+    assert [(one.certificate, one.inconsistency.budget) for one in wrong.contradictions] == [
+        (written, 0.1),
+        (written, 0.2),
+    ]
     assert np.array_equal(wrong.mean, honest.mean)
 
 

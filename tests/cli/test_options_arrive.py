@@ -446,6 +446,10 @@ def test_noise_and_budgets_on_actions_arrive(asked):
     assert alone.plan.noise == Noise.of(0.0, 0.3)
     assert alone.query.budgets == pytest.approx([0.15 * step for step in range(9)])
     assert alone.plan.task.baseline is None
+    # The budget of --tol is by default one standard deviation, of whatever has noise.
+    for sigmas, budget in (("--action-sigma 0.3", 0.3), ("--sigma 0.2 --action-sigma 0.3", 1.0), ("--sigma 0.2", 0.2)):
+        made = asked("certify", f"mountain-car --agent x {sigmas} --tol 0.1", actor_with_critic())
+        assert made.named["goal"] == StoppingRule(budget=budget, tolerance=0.1), sigmas
     attack = "mountain-car --agent x --method random --budgets 0.1 --sigma 0.2 --action-sigma 0.3"
     assert asked("attack", attack, actor_with_critic()).plan.channels == ("observations", "actions")
     assert asked("attack", f"{attack} --channel actions", actor_with_critic()).plan.channels == ("actions",)

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import surefoot
 import toys
@@ -286,6 +287,24 @@ class Global(vector_toys.Walk):
 
     def noise(self):
         return np.random.normal(0, 0.1, self.num_envs)  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(1.0, 2.0, (3,)),
+        spaces.Box(np.float32([-3, -1]), np.float32([-2, 1])),
+        spaces.Discrete(3, start=5),
+        spaces.MultiDiscrete([2, 3], start=[4, -7]),
+        spaces.MultiBinary((2, 2)),
+    ],
+    ids=str,
+)
+def test_rows_without_an_episode_are_stepped_with_an_action_that_is_allowed(space):
+    """Those of the last block, from its first step on."""
+    first = vector._first_action(space)
+    assert space.contains(first)
+    assert np.asarray(first).dtype == space.dtype
 
 
 def test_blocks_that_draw_from_a_global_stream_share_nothing_and_leave_ours_alone():

@@ -13,6 +13,7 @@ from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
 from surefoot.noise import Noise
 from surefoot.play.channel import Scope
+from surefoot.play.measured_baselines import BASELINES
 from surefoot.play.plan import Plan
 from surefoot.proof.query import Query, certify, certify_shared_budget
 from surefoot.proof.stopping import StoppingRule
@@ -23,7 +24,7 @@ from surefoot.runs.attacked import AttackGrid, matching_certificates, summary
 from surefoot.runs.certified import certified_run, run_name
 from surefoot.runs.finish import MOST_NEIGHBORS, write_run_report
 from surefoot.runs.folder import RunFolder, kept_episodes
-from surefoot.runs.read import neighbors, read_run
+from surefoot.runs.read import _find_baseline, neighbors, read_run
 from surefoot.runs.shares import Share, run_share
 from toys import balancer, short_pole
 
@@ -246,6 +247,42 @@ def test_a_run_is_not_its_own_neighbor(street):
     shutil.copy(street / "attack" / "attack.json", street / "certificate")
     names = [run.name for run in neighbors(street / "certificate", read_run(street / "certificate"))]
     assert names == ["attack"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sigma": 0.4},
+        {"sigma_per_feature": [0.2, 0.4, 0.4, 0.4]},
+        {"action_sigma": 0.1},
+        {"stochastic": True},
+        {"scope": "l2 per step"},
+        {"task": "cartpole-1"},
+        {"agent_sha256": "hash of another"},
+        {"max_steps": 50},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_runs_match_that_differ_in_nothing_that_names_the_setup(street, change):
+    """Planted: one of two attacks is on another setup; where both are, they match again."""
+    one = read_json(street / "attack" / "attack.json") | {"max_steps": 200}
+    write_json(street / "attack" / "attack.json", one)
+    shutil.copytree(street / "attack", street / "other")
+    runs = [read_run(street / name) for name in ("attack", "other")]
+    assert runs[0].matches(runs[1])
+    write_json(street / "other" / "attack.json", one | change)
+    runs[1] = read_run(street / "other")
+    assert not runs[0].matches(runs[1])
+    assert not runs[1].matches(runs[0])
+    write_json(street / "attack" / "attack.json", one | change)
+    assert read_run(street / "attack").matches(runs[1])
+
+
+def test_the_measured_baseline_of_a_task_is_that_of_its_plain_return_without_noise_on_actions():
+    run_here = {"task": "cartpole-1", "block_size": 8}
+    assert _find_baseline(run_here, None) == BASELINES["cartpole-1"]
+    for change in ({"gamma": 0.9}, {"action_sigma": 0.1}, {"task": "another"}, {"block_size": None}):
+        assert _find_baseline(run_here | change, None) is None, change
 
 
 def test_a_page_shows_a_few_neighbors(street, monkeypatch):
