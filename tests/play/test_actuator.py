@@ -517,6 +517,14 @@ def test_of_two_attackers_that_of_observations_leaves_half_of_what_is_left():
     assert torch.allclose(chosen, torch.full_like(chosen, ACT * plan.budget))
 
 
+@pytest.mark.parametrize("sigma", [0.2, (0.2, 0.1), 0.0])
+def test_scaled_noise_is_scaled_on_observations_and_on_actions(sigma):
+    """A curriculum of training begins with little of both."""
+    halved = [each / 2 for each in np.atleast_1d(sigma)]
+    assert Noise.of(sigma, 0.4).scaled(0.5) == Noise.of(halved, 0.2)
+    assert Noise.of(sigma, 0.4).scaled(1) == Noise.of(sigma, 0.4)
+
+
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 

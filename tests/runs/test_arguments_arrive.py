@@ -1,6 +1,7 @@
 """Every argument of the functions that run episodes from Python arrives in the plan, the grid or the agent's lookup."""
 
 import inspect
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
 from surefoot.runs import rollout, taped_episode
+from surefoot.runs.attacked import AttackGrid
 from surefoot.runs.returns import read_returns
 from surefoot.runs.taped_episode import attacked_plan
 from toys import Spy, actor_with_critic, balancer, short_pole
@@ -149,6 +151,20 @@ def test_every_argument_of_attack_arrives_somewhere(monkeypatch, tmp_path):
         monkeypatch.setattr(attack_curve, stage.__name__, stage)
     assert attack_curve.attack(**given) == "curve"
     assert reached == given
+
+
+def test_the_strongest_attack_is_looked_for_in_the_time_that_is_left(monkeypatch):
+    """Half of two minutes is for learning; it took 30 seconds, so that 90 are left."""
+    clock = iter((100.0, 130.0))
+    spent = {}
+    monkeypatch.setattr(attack_curve, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(attack_curve, "can_be_learned", lambda task, policy: True)
+    monkeypatch.setattr(attack_curve, "_with_attacker", lambda grid, minutes, *_: spent.update(minutes=minutes) or grid)
+    monkeypatch.setattr(attack_curve, "choose_strongest", lambda grid, **how: spent.update(how))
+    base = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.2), n_episodes=4)
+    grid = AttackGrid(base=base, budgets=(0.5,), method="strongest")
+    attack_curve.prepare_attacker(grid, 2.0, None, workers=3)
+    assert (spent["minutes"], spent["seconds"], spent["workers"].n) == (1.0, 90.0, 3)
 
 
 def test_the_numbers_of_a_curve_are_those_of_its_summary():
