@@ -1,23 +1,29 @@
 """What a plan says of itself, and what is made of it: every difference that changes episodes is in the record."""
 
-from dataclasses import replace
+import ast
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.compute import usable_cores
+from surefoot.episodes import LIMITS
 from surefoot.errors import InputError
 from surefoot.noise import Noise
+from surefoot.play import plan as plan_module
+from surefoot.play.channel import Scope
 from surefoot.play.environments import task_of_card
 from surefoot.play.plan import Plan, agent_hash, own_seed
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
-from surefoot.play.tasks import TASKS, discounted
+from surefoot.play.tasks import TASKS, discounted, get_task
 from surefoot.play.workers import Processes
 from toys import Constant, Spy, actor_with_critic, balancer, constant, fixed, pay_steps, recurrent, short_pole, toy_task
 
 TASK = short_pole(30)
 BASE = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.2), n_episodes=7, n_envs=2, episodes_per_env=1)
+CAR = {"task": get_task("mountain-car"), "policy": actor_with_critic()}
 CHANGES = {
     "sigma": {"noise": Noise.of(0.3)},
     "sigma_per_feature": {"noise": Noise.of([0.2, 0.2, 0.2, 0.4])},
@@ -44,6 +50,14 @@ CHANGES = {
     "environment": {"task": replace(TASK, environment="other")},
     "env_kwargs": {"task": replace(TASK, made_with={"env_kwargs": {"g": 1}})},
     "binary": {"task": replace(TASK, scoring=replace(TASK.scoring, binary=True))},
+    "scope": {"attacker": Spy(), "scope": Scope(per_step=True)},
+    "draws_per_seed": {"n_episodes": 8, "draws_per_seed": 2},
+    "luck": {"luck": "0"},
+    "stated_by_user": {"task": replace(TASK, scoring=replace(TASK.scoring, stated=("floor",)))},
+    "features": {"task": replace(TASK, features=(("pole", 4, "m"),))},
+    "step_seconds": {"task": replace(TASK, step_seconds=0.5)},
+    "action_sigma": {**CAR, "noise": Noise.of(0.2, 0.3)},
+    "channels": {**CAR, "noise": Noise.of(0.2, 0.3), "attacker": Spy(), "channels": ("actions",)},
 }
 
 
@@ -52,6 +66,34 @@ def test_whatever_changes_episodes_changes_the_setup(name):
     """Otherwise a run directory of other episodes would be resumed, and a verification would rerun others."""
     before, after = BASE.setup(), replace(BASE, **CHANGES[name]).setup()
     assert before.get(name) != after.get(name)
+
+
+def test_all_that_a_setup_may_say_is_tried():
+    """Every key that the plan writes, and every field of the plan, has a change above."""
+    tree = ast.parse(Path(plan_module.__file__).read_text())
+    written = set()
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef) and function.name in ("facts", "_attack_facts"):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Dict):
+                    written |= {key.value for key in node.keys if key is not None}
+                elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                    written.add(node.slice.value)
+    assert {"task", "attacker", "luck"} < written <= set(CHANGES)
+    assert {field.name for field in fields(Plan)} == {name for change in CHANGES.values() for name in change}
+
+
+def test_what_the_user_stated_is_said_of_what_is_used():
+    """The range of a reward where rewards are kept, the ceiling where there is one."""
+    stated = replace(TASK, scoring=replace(TASK.scoring, stated=LIMITS))
+    endless = replace(stated, scoring=replace(stated.scoring, ceiling=None))
+    for task, per_step, said in (
+        (stated, False, ["floor", "ceiling"]),
+        (stated, True, ["floor", "ceiling", "reward_range"]),
+        (endless, True, ["floor", "reward_range"]),
+    ):
+        assert replace(BASE, task=task, per_step=per_step).facts()["stated_by_user"] == said
+    assert "stated_by_user" not in BASE.facts()
 
 
 def test_an_attack_that_is_not_there_has_no_budget():
@@ -65,6 +107,10 @@ def test_the_probe_has_the_noise_and_the_limits_of_the_plan():
     assert probe.returns.tolist() == [0.0, 30.0]
     assert (probe.floor, probe.ceiling, probe.reward_repeats.tolist()) == (0.0, 30.0, [30, 30])
     assert replace(BASE, task=discounted(TASK, 0.9)).probe().metadata["gamma"] == 0.9
+    assert replace(BASE, **CAR, noise=Noise.of(0.2, 0.3)).probe().noise == Noise.of(0.2, 0.3)
+    drawn = replace(BASE, n_episodes=8, draws_per_seed=2).probe()
+    assert (drawn.draws_per_seed, drawn.returns.tolist()) == (2, [0.0, 0.0, 30.0, 30.0])
+    assert replace(BASE, luck="0").probe().luck.shape == (2, 1)
 
 
 @pytest.mark.parametrize(("n_episodes", "blocks", "last"), [(1, 1, 1), (2, 1, 2), (3, 2, 1), (8, 4, 2)])
