@@ -553,6 +553,22 @@ def test_scaled_noise_is_scaled_on_observations_and_on_actions(sigma):
             lambda: plan_of(game(1.0), Noise.of(0.0, 0.1), attacker=Structured()),
             "perturbs observations, which have no noise",
         ),
+        # Of two that are attacked, one without noise is one too many.
+        (
+            lambda: plan_of(game(1.0), Noise.of(0.1), attacker=Structured(), channels=BOTH),
+            "perturbs actions, which have no noise",
+        ),
+        (
+            lambda: plan_of(game(1.0), Noise.of(0.0, 0.1), attacker=Structured(), channels=BOTH),
+            "perturbs observations, which have no noise",
+        ),
+        # The largest action may be the lowest.
+        (
+            lambda: plan_of(
+                replace(game(1.0), spaces=replace(game(1.0).spaces, low=(-900.0,))), Noise.of(0.0, 0.1)
+            ),
+            "an action is 9e.03 times as large as the sigma",
+        ),
         (lambda: plan_of(game(1.0), Noise.of(0.1), channels=("wires",)), "channels must be one of"),
         (
             lambda: surefoot.certify_shared_budget(made_up(RETURNS, 0.0, ACT), [0.1], 2),
