@@ -1,6 +1,7 @@
 """Every argument of the functions that run episodes from Python arrives in the plan, the grid or the agent's lookup."""
 
 import inspect
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,13 +10,16 @@ import pytest
 import surefoot
 from stand_ins import Reached
 from surefoot.api import attack as attack_curve
+from surefoot.attacks.registry import Configuration, Method
+from surefoot.attacks.victim import smoothing_of
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
+from surefoot.play.channel import Scope
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
 from surefoot.runs import rollout, taped_episode
-from surefoot.runs.attacked import AttackGrid
+from surefoot.runs.attacked import AttackGrid, Trial
 from surefoot.runs.returns import read_returns
 from surefoot.runs.taped_episode import attacked_plan
 from toys import Spy, actor_with_critic, balancer, short_pole
@@ -151,6 +155,47 @@ def test_every_argument_of_attack_arrives_somewhere(monkeypatch, tmp_path):
         monkeypatch.setattr(attack_curve, stage.__name__, stage)
     assert attack_curve.attack(**given) == "curve"
     assert reached == given
+
+
+def test_every_field_of_a_configuration_is_that_of_its_grid(monkeypatch):
+    """An attack is built of nothing else: what does not arrive is attacked as if it were not there."""
+    seen = []
+    monkeypatch.setattr(Method, "attacker", lambda self, chosen: seen.append(chosen) or Spy())
+    car, policy, noise = surefoot.get_task("mountain-car"), actor_with_critic(), Noise.of(0.2, 0.3)
+    push, learned = object(), object()
+    base = Plan(task=car, policy=policy, noise=noise, n_episodes=4, channels=BOTH)
+    grid = AttackGrid(
+        base=base, budgets=(0.5,), lambdas=(0.7,), method="adaptive", noise_samples=9, push=push, attacker=learned
+    )
+    expected = {
+        "task": car,
+        "policy": policy,
+        "budget": 0.4,
+        "smoothing": smoothing_of(noise, 9),
+        "noise": noise,
+        "channels": BOTH,
+        "per_step": False,
+        "push": push,
+        "lambda_q": 0.6,
+        "attacker": learned,
+    }
+    plan = grid.plan(0.4, 0.6)
+    assert {field.name: getattr(seen[-1], field.name) for field in fields(Configuration)} == expected
+    assert (plan.budget, plan.purpose, plan.channels) == (0.4, (Purpose.ATTACK,), BOTH)
+    stepwise = replace(base, noise=Noise.of(0.2), channels=("observations",), scope=Scope(per_step=True))
+    replace(grid, base=stepwise)
+    assert seen[-1].per_step
+    # Of the strongest attack the method and its lambda are those of the lowest mean at the same budget.
+    tried = [
+        Trial(budget=0.5, method="paper", lambda_=0.1, mean=7.0),
+        Trial(budget=0.5, method="paper", lambda_=0.3, mean=5.0),
+    ]
+    tried += [
+        Trial(budget=0.4, method="paper", lambda_=0.4, mean=6.0),
+        Trial(budget=0.6, method="paper", lambda_=0.2, mean=1.0),
+    ]
+    replace(grid, base=stepwise, method="strongest", trials=tuple(tried)).plan(0.5, None)
+    assert seen[-1].lambda_q == 0.3
 
 
 def test_the_strongest_attack_is_looked_for_in_the_time_that_is_left(monkeypatch):
