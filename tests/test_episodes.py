@@ -180,12 +180,31 @@ GOOD = {"schema": 1, "sigma": 0.1, "floor": 0.0, "ceiling": None}
         ({**GOOD, "floor": None}, "must give sigma, floor and ceiling as numbers"),
         ({**GOOD, "sigma": -1}, "sigma must be a finite number >= 0, got -1"),
         ({**GOOD, "floor": 5.0}, "no return may be below the floor 5, got 1"),
+        # One noise for the bounds and another one to show.
+        (
+            {**GOOD, "sigma": 0.3, "sigma_per_feature": [0.1, 0.2]},
+            r"has sigma 0\.3, but sigma_per_feature \[0\.1, 0\.2\]",
+        ),
+        ({**GOOD, "sigma_per_feature": [0.1, 0.1]}, r"has sigma 0\.1, but sigma_per_feature \[0\.1, 0\.1\]"),
+        ({**GOOD, "action_sigma": 0.0}, "has an action_sigma of 0, expected one above 0, or none"),
+        ({**GOOD, "action_sigma": "1"}, "must give action_sigma as a number"),
+        ({**GOOD, "stated_by_user": ["roof"]}, "must list what the user stated of floor, ceiling, reward_range"),
     ],
 )
 def test_foreign_files_are_refused(tmp_path, header, match):
     untrusted(tmp_path / "e.npz", header, returns=np.array([1.0]))
     with pytest.raises(InputError, match=match):
         Episodes.load(tmp_path / "e.npz")
+
+
+def test_returns_of_others_prove_none_of_their_limits():
+    """Whatever they say of themselves; of episodes that were run here the plan says what was stated."""
+    for said in ({}, {"stated_by_user": []}, {"stated_by_user": ["ceiling"]}):
+        theirs = Episodes.from_returns([1.0], sigma=0.1, floor=0, ceiling=2, **said)
+        assert theirs.stated_by_user == ["floor", "ceiling"]
+        assert replace(theirs, ceiling=None).stated_by_user == ["floor"]
+        run_here = Episodes.from_returns([1.0], sigma=0.1, floor=0, ceiling=2, block_size=5, **said)
+        assert run_here.stated_by_user == said.get("stated_by_user", [])
 
 
 def test_a_file_without_returns_is_refused(tmp_path):
