@@ -205,6 +205,16 @@ def test_a_missing_configuration_does_not_shift_records_to_other_budgets(tmp_pat
     assert run.attack["budgets"] == [0.4, 1.0]
 
 
+@pytest.mark.parametrize("name", ["budgets", "curve", "curve_sem", "curve_lambda", "budget_used_per_step"])
+def test_an_attack_that_lists_more_or_less_than_its_budgets_is_refused(tmp_path, name):
+    """Each list by itself: what is left over would be shown at another budget, or not at all."""
+    result = written_attack(tmp_path)
+    for listed in (result[name][:-1], [*result[name], result[name][0]]):
+        write_json(tmp_path / "attack.json", {**result, name: listed})
+        with pytest.raises(InputError, match=r"expected one (mean and one standard error|value gap and one list)"):
+            read_run(tmp_path)
+
+
 def test_records_are_those_of_the_lambda_with_the_lowest_mean_at_their_budget(tmp_path):
     """Here the second at the first budget and the first at the second."""
     result = written_attack(tmp_path)
