@@ -160,3 +160,17 @@ def test_an_option_that_would_be_ignored_is_refused(call, words, capsys):
     for name in ("r.npy", "r2.npy"):
         np.save(name, np.linspace(20, 200, 30))
     refused(capsys, *call.split(), *words, match=words[0])
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["certify", "attack", "explain-fault", "plan --require 1@1", "tune --budget 1", "train --sigma 0.2"],
+)
+@pytest.mark.parametrize(
+    "words", ["--n-stack 3", "--stochastic", "--pixel-max 255", "--vecnormalize s.pkl", "--allow-pickle"]
+)
+def test_nothing_is_declared_about_an_agent_that_is_not_named(call, words, capsys):
+    """Ours say themselves what they are."""
+    named = words.split()[0]
+    call = [*call.split(), "cartpole-1", *words.split()]
+    refused(capsys, *call, match=f"{named} cannot be combined with an agent that is not named")

@@ -206,6 +206,7 @@ def agent_of(arguments: argparse.Namespace, agent: str | None, task: Task) -> Po
     from surefoot.api.setup import resolve_agent
 
     if agent is None:
+        refuse(arguments, DECLARED, "an agent that is not named: they say what its file does not")
         return None
     return resolve_agent(agent, task, **pick(arguments, *DECLARED))
 
