@@ -157,6 +157,14 @@ def test_every_argument_of_attack_arrives_somewhere(monkeypatch, tmp_path):
     assert reached == given
 
 
+@pytest.mark.parametrize(("name", "given"), [("certificate", "run"), ("record", True)])
+def test_what_belongs_into_a_directory_is_refused_without_one(name, given, monkeypatch):
+    """At once, not after an attacker has learned."""
+    monkeypatch.setattr(attack_curve, "attack_grid", lambda *_, **__: pytest.fail("begun"))
+    with pytest.raises(InputError, match=f"{name}= goes with out="):
+        surefoot.attack(TASK, balancer(), budgets=[0.1], method="learned", **{name: given})
+
+
 def test_every_field_of_a_configuration_is_that_of_its_grid(monkeypatch):
     """An attack is built of nothing else: what does not arrive is attacked as if it were not there."""
     seen = []

@@ -180,6 +180,11 @@ def attack(
     Raises:
         InputError: If the agent does not fit the task, or does not have what the attack needs.
     """
+    # Before an attacker learns for minutes.
+    if out is None and certificate is not None:
+        raise InputError("certificate= goes with out=, where what is compared is written")
+    if out is None and record:
+        raise InputError("record= goes with out=, where the episode is written")
     grid = attack_grid(
         task,
         agent,
@@ -204,8 +209,6 @@ def attack(
         return attack_into(
             folder, grid, workers=workers, certificate=certificate, progress=progress_callback, record=record
         )
-    if certificate is not None:
-        raise InputError("certificate= goes with out=, where what is compared is written")
     processes = as_processes(workers, grid.base.gpu_share)
     result, records = run_grid(grid, None, workers=processes, progress=progress_callback)
     return _make_curve(result, records, grid.attacker)
