@@ -7,7 +7,9 @@ commands that run episodes, and a new option fails the last test until it has on
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,12 +19,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import surefoot
 from stand_ins import Reached
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy
+from surefoot.api.certify import N_EPISODES
 from surefoot.cli import main as cli
 from surefoot.episodes import MOST_EPISODES, Baseline
 from surefoot.noise import Noise
+from surefoot.play.baseline import find_baseline
 from surefoot.play.channel import Scope
 from surefoot.play.plan import own_seed
 from surefoot.play.streams import Purpose
@@ -528,6 +533,59 @@ def test_every_budget_in_normalized_units_is_turned_into_raw_ones(asked):
     attacked = asked("attack", f"{words} --method random --budgets 0.2,1", policy)
     assert attacked.plan.noise == plain.plan.noise
     assert attacked.given[0].budgets == (0.1, 0.5)
+
+
+# --- defaults ---------------------------------------------------------------------------------------------------------
+
+FUNCTIONS: dict[str, list[Callable[..., Any]]] = {
+    "certify": [surefoot.certify_run, surefoot.Query.for_task],
+    "attack": [surefoot.attack],
+    "plan": [surefoot.plan],
+    "tune": [surefoot.tune],
+    "compare": [surefoot.compare],
+    "explain-fault": [surefoot.measure_faults],
+    "verify": [surefoot.verify],
+    "baseline": [find_baseline],
+}
+# In Python one process on the CPU runs what nobody wants to wait for; runs that may stop have no number of episodes.
+OTHERWISE = {("workers", None, 1), ("device", "auto", "cpu"), ("n_episodes", N_EPISODES, None), ("mixed", None, ())}
+
+
+def options_with_defaults(command: str) -> list[tuple[argparse.Action, Any]]:
+    (action,) = (a for a in cli.build_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    parser = action.choices[command]
+    found = []
+    for option in parser._actions:
+        default = option.default
+        if isinstance(default, str) and option.type is not None:
+            default = parser._get_value(option, default)
+        found.append((option, default))
+    return found
+
+
+@pytest.mark.parametrize("command", FUNCTIONS)
+def test_what_is_not_given_is_the_same_from_python(command):
+    compared = 0
+    for option, default in options_with_defaults(command):
+        name = {"episodes": "n_episodes"}.get(option.dest, option.dest)
+        for function in FUNCTIONS[command]:
+            argument = inspect.signature(function).parameters.get(name)
+            if argument is None or argument.default is inspect.Parameter.empty:
+                continue
+            compared += 1
+            assert default == argument.default or (name, default, argument.default) in OTHERWISE, name
+    assert compared >= 2
+
+
+def test_the_help_says_the_default_that_is_taken():
+    said = []
+    for command in FUNCTIONS:
+        for option, default in options_with_defaults(command):
+            number = re.search(r"\(default: ([0-9,]+(\.[0-9]+)?)\)", option.help or "")
+            if number is not None and default is not None:
+                said.append(option.dest)
+                assert float(number[1].replace(",", "")) == default, (command, option.dest)
+    assert len(said) > 15
 
 
 # --- the table has them all -------------------------------------------------------------------------------------------
