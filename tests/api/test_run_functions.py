@@ -223,6 +223,18 @@ def test_the_baseline_of_an_environment_is_measured_where_that_is_cheap(tmp_path
     assert unasked.task.baseline is None
 
 
+def test_a_baseline_is_measured_once(tmp_path, monkeypatch):
+    """A run that is finished has it; the call that measured it is written down, and its workers did it."""
+    asked = []
+    found = Baseline(mean=7.0, sem=0.1, n_episodes=9, what="it", command="typed")
+    monkeypatch.setattr("surefoot.api.certify.find_baseline", lambda task, **how: asked.append(how) or found)
+    task = replace(short_pole(10), name="short", baseline=None)
+    given = {"sigma": 0.1, "n_episodes": 4, "baseline": True, "out": tmp_path / "run", "command": "typed", "workers": 3}
+    for _ in range(2):
+        assert surefoot.certify_run(task, AGENT, **given).task.baseline == found
+    assert [(how["workers"].n, how["command"]) for how in asked] == [(3, "typed")]
+
+
 def test_which_runs_can_afford_a_baseline(tmp_path):
     task = surefoot.make_task("CartPole-v1", max_steps=60)
     plan = Plan(task=task, policy=balancer(), noise=Noise.of(0.1), n_episodes=10_000)
