@@ -70,6 +70,12 @@ def test_an_argument_that_would_be_ignored_is_refused(name):
         surefoot.compare(a, b, **{name: given})
 
 
+@pytest.mark.parametrize("given", [{"floor": 0}, {"ceiling": 200}, {"only_wins": True}])
+def test_limits_of_agents_are_those_of_their_task(given):
+    with pytest.raises(InputError, match="are for files of returns; a task knows its own"):
+        surefoot.compare("cartpole-1-s0.2", "cartpole-1-s0.8", **given)
+
+
 @pytest.mark.parametrize("place", [".", "A"])
 def test_episodes_of_others_are_not_written_over_those_of_a_run(place, tmp_path):
     """In a run, or in a comparison of agents, whose sides are runs."""

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.compute import usable_cores
@@ -14,7 +15,8 @@ from surefoot.noise import Noise
 from surefoot.play import plan as plan_module
 from surefoot.play.channel import Scope
 from surefoot.play.environments import task_of_card
-from surefoot.play.plan import Plan, agent_hash, own_seed
+from surefoot.play.plan import Plan, agent_hash, own_seed, resolve_device
+from surefoot.play.reset_luck import read_luck
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import TASKS, discounted, get_task
@@ -132,6 +134,26 @@ def test_a_block_fills_a_gpu_and_one_that_waits_for_emulators_half_of_it():
     }
     assert shares == {"cpu": (0.0, 0.0), "cuda": (1.0, 0.5)}
     assert [Processes(4).n_parallel(share) for share in (0.0, 0.5, 1.0)] == [4, 4, 1]
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_device_is_that_of_this_machine_unless_others_run_the_episodes(monkeypatch, here):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: here)
+    assert resolve_device("auto") == ("cuda" if here else "cpu")
+    assert [resolve_device(name, remote=True) for name in ("auto", "cpu", "cuda")] == ["cpu", "cpu", "cuda"]
+    assert resolve_device("cpu") == "cpu"
+    if here:
+        assert resolve_device("cuda") == "cuda"
+    else:
+        with pytest.raises(InputError, match="torch sees no CUDA device"):
+            resolve_device("cuda")
+    with pytest.raises(InputError, match="device must be auto, cpu or cuda, got 'tpu'"):
+        resolve_device("tpu")
+
+
+def test_what_reads_an_episode_at_reset_is_a_function():
+    with pytest.raises(InputError, match="there is no function 'math:pi'; luck= must be places"):
+        read_luck("math:pi", torch.zeros(2, 4), None)
 
 
 def test_cores_are_lowered_and_never_raised(monkeypatch):

@@ -215,6 +215,17 @@ def test_an_attack_that_lists_more_or_less_than_its_budgets_is_refused(tmp_path,
             read_run(tmp_path)
 
 
+def test_an_attack_of_an_unknown_scope_is_refused(tmp_path):
+    """A page would show its budgets as those of whole episodes."""
+    result = written_attack(tmp_path)
+    for scope in ("l2 per step", "linf per step"):
+        write_json(tmp_path / "attack.json", {**result, "scope": scope})
+        assert read_run(tmp_path).identity["scope"] == scope
+    write_json(tmp_path / "attack.json", {**result, "scope": "l2 per week"})
+    with pytest.raises(InputError, match="no budget has the scope 'l2 per week'"):
+        read_run(tmp_path)
+
+
 def test_records_are_those_of_the_lambda_with_the_lowest_mean_at_their_budget(tmp_path):
     """Here the second at the first budget and the first at the second."""
     result = written_attack(tmp_path)
