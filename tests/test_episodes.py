@@ -153,6 +153,28 @@ def test_bad_records_are_refused(returns, limits, match):
         Episodes.from_returns(returns, **{"sigma": 0.1, "floor": 0, **limits})
 
 
+@pytest.mark.parametrize(
+    "luck",
+    [
+        np.zeros((2, 1), dtype=np.float32),
+        np.zeros(2),
+        np.zeros((3, 1)),
+        np.zeros((2, 0)),
+        np.zeros((2, 33)),
+        np.array([[0.0], [np.nan]]),
+        np.array([[0.0], [1e61]]),
+    ],
+    ids=lambda luck: f"{luck.dtype} {luck.shape}",
+)
+def test_luck_is_a_row_of_some_moderate_numbers_for_each_episode(luck):
+    good = Episodes.from_returns([1.0, 2.0], sigma=0.1, floor=0, luck=[[0.5], [-1e60]])
+    assert good.luck.tolist() == [[0.5], [-1e60]]
+    with pytest.raises(
+        InputError, match=r"(must be float64 with a row of 1 to 32 numbers|must be finite numbers of at)"
+    ):
+        replace(good, luck=luck)
+
+
 @pytest.mark.parametrize("kind", [bool, np.uint8, np.int32, np.float16, np.float32])
 def test_numbers_of_every_kind_are_returns(kind):
     made = Episodes.from_returns(np.array([0, 1], dtype=kind), sigma=0.1, floor=0)

@@ -29,7 +29,7 @@ from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.stopping import StoppingRule
 from surefoot.runs.read import neighbors, read_run
 from surefoot.runs.shares import Share
-from toys import balancer, short_pole
+from toys import actor_with_critic, balancer, short_pole
 
 AGENT = "cartpole-1-s0.2"
 
@@ -255,6 +255,10 @@ def test_which_runs_can_afford_a_baseline(tmp_path):
             baseline=True,
             out=tmp_path / "run",
         )
+    car = replace(surefoot.get_task("mountain-car"), baseline=None)
+    noisy = {"sigma": 0.2, "action_sigma": 0.3, "n_episodes": 50, "baseline": True, "out": tmp_path / "run"}
+    with pytest.raises(InputError, match="baseline= is measured without a discount and without noise on actions"):
+        surefoot.certify_run(car, actor_with_critic(), **noisy)
 
 
 # --- agents that are code ---------------------------------------------------------------------------------------------

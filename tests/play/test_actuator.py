@@ -570,6 +570,17 @@ def test_scaled_noise_is_scaled_on_observations_and_on_actions(sigma):
             "an action is 9e.03 times as large as the sigma",
         ),
         (lambda: plan_of(game(1.0), Noise.of(0.1), channels=("wires",)), "channels must be one of"),
+        # What is learned is of observations alone: not where actions have noise, and not where only they are attacked.
+        (
+            lambda: AttackGrid(base=plan_of(game(1.0), Noise.of(OBS, ACT)), budgets=[1.0], method="strongest"),
+            "is learned for observations alone",
+        ),
+        (
+            lambda: AttackGrid(
+                base=plan_of(game(1.0), Noise.of(0.0), channels=("actions",)), budgets=[1.0], method="strongest"
+            ),
+            "is learned for observations alone",
+        ),
         (
             lambda: surefoot.certify_shared_budget(made_up(RETURNS, 0.0, ACT), [0.1], 2),
             r"\(action_sigma=\) is certified against l2 budgets of whole episodes alone",
@@ -635,5 +646,10 @@ def test_seeded_or_missing_noise_at_the_actuator_is_warned_of():
         surefoot.ActuatorNoise(make("Pendulum-v1"), 0.0)
     with pytest.raises(InputError, match="needs Box actions with finite limits"):
         surefoot.ActuatorNoise(make("CartPole-v1"), 0.2)
-    with pytest.raises(InputError, match="expected a finite action of shape"):
-        surefoot.ActuatorNoise(make("Pendulum-v1"), 0.2).action(np.full(1, np.nan))
+    for low, high in ((-np.inf, 1.0), (-1.0, np.inf)):
+        endless = gymnasium.wrappers.TransformAction(make("Pendulum-v1"), None, gymnasium.spaces.Box(low, high, (1,)))
+        with pytest.raises(InputError, match="needs Box actions with finite limits"):
+            surefoot.ActuatorNoise(endless, 0.2)
+    for action in (np.full(1, np.nan), np.zeros(2)):
+        with pytest.raises(InputError, match="expected a finite action of shape"):
+            surefoot.ActuatorNoise(make("Pendulum-v1"), 0.2).action(action)

@@ -98,6 +98,27 @@ def test_what_the_user_stated_is_said_of_what_is_used():
     assert "stated_by_user" not in BASE.facts()
 
 
+@pytest.mark.parametrize("name", ["luck", "draws_per_seed"])
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"attacker": Spy(), "budget": 0.1}, "goes with certificates of whole episodes"),
+        ({"per_step": True}, "goes with certificates of whole episodes"),
+        ({"purpose": (Purpose.PILOT,)}, "goes with certificates of whole episodes"),
+        ({"episodes_per_env": 2}, "goes with one episode per environment"),
+    ],
+    ids=["attacked", "per step", "pilot", "in turn"],
+)
+def test_luck_and_draws_of_a_seed_are_of_certificates_of_whole_episodes(name, change, match):
+    """Each of these alone is refused: what is certified of them is about other episodes."""
+    plan = replace(BASE, n_episodes=8, **({"luck": "0"} if name == "luck" else {"draws_per_seed": 2}))
+    with pytest.raises(InputError, match=f"^{name}= {match}"):
+        replace(plan, **change)
+    if name == "luck":
+        with pytest.raises(InputError, match=r"^luck= goes with certificates of whole episodes"):
+            replace(plan, draws_per_seed=2)
+
+
 def test_an_attack_that_is_not_there_has_no_budget():
     assert replace(BASE, budget=0.3).setup()["budget"] is None
 

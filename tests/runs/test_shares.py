@@ -105,6 +105,15 @@ def test_other_setups_are_refused(shares, tmp_path):
         merge(shares, tmp_path / "merged")
 
 
+@pytest.mark.parametrize("change", [{"schema": 2}, {"n_planned": None}, {"block_size": 0}, {"n_planned": "13"}])
+def test_a_setup_that_says_no_blocks_is_none_of_a_share(shares, tmp_path, change):
+    """In all shares, so that they do not differ."""
+    for share in shares:
+        write_json(share / "setup.json", read_json(share / "setup.json") | change)
+    with pytest.raises(InputError, match=r"setup\.json is not the setup of a share"):
+        merge(shares, tmp_path / "merged")
+
+
 @pytest.mark.parametrize("which", [0, 2])
 def test_a_setup_with_one_key_more_is_another(shares, tmp_path, which):
     """Whichever share has it: what one setup alone says is compared, too."""
