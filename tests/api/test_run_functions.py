@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import surefoot
+from surefoot.agents.files import default_agent
+from surefoot.api import plan as plan_calls
 from surefoot.api.attack import attack_grid, attack_share
 from surefoot.api.certify import can_afford_baseline, certify_share
 from surefoot.api.query import Requirement, stopping_rule, threat_of
@@ -369,3 +371,20 @@ def test_processes_without_a_block_cost_nothing(monkeypatch):
     given = {"require": (1, 0.2), "sigmas": [0.2], "pilot_episodes": 4, "n_episodes": 300}
     (one,) = surefoot.plan(short_pole(10), balancer(), **given, workers=16, cores=3)
     assert (one.cost.core_seconds, one.cost.cores) == (2.0, 3)
+
+
+def test_sigmas_that_are_compared_by_default_are_those_of_our_agents_or_shares_of_the_budget(monkeypatch):
+    """Each once, and none without noise, with which nothing is certified."""
+    ours = plan_calls._find_sigmas(surefoot.get_task("cartpole-1"))
+    assert len(ours) == len(set(ours)) >= 3
+    assert all(sigma > 0 and default_agent("cartpole-1", sigma) == f"cartpole-1-s{sigma:g}" for sigma in ours)
+    assert plan_calls._sigmas_for(0.6) == [0.2, 0.3, 0.6]
+    asked = []
+    monkeypatch.setattr(plan_calls, "plan_run", lambda task, agent, *, sigma, **_: asked.append(sigma))
+    for task, sigmas in (
+        (surefoot.get_task("cartpole-1"), ours),
+        (replace(short_pole(10), name="own"), [0.2, 0.3, 0.6]),
+    ):
+        asked.clear()
+        plan_calls._pilot_plans(task, None, None, 0.6, 8, 0.95, None, "cpu", 1)
+        assert asked == sigmas, task.name

@@ -206,6 +206,34 @@ def test_every_field_of_a_configuration_is_that_of_its_grid(monkeypatch):
     assert seen[-1].lambda_q == 0.3
 
 
+def test_the_attacker_of_a_run_is_the_one_in_its_directory(tmp_path, monkeypatch):
+    """One that is given is kept there; planted: another one is there already, of a run that was killed after it."""
+
+    class Kept:
+        def __init__(self, sha256):
+            self.sha256 = sha256
+
+        def save(self, path):
+            path.write_text(self.sha256)
+
+    monkeypatch.setattr(attack_curve, "load_attacker", lambda path: Kept(path.read_text()))
+    monkeypatch.setattr(attack_curve, "train_attacker", lambda *_: Kept("learned"))
+    monkeypatch.setattr(Method, "attacker", lambda self, chosen: Spy())
+    base = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.2), n_episodes=4)
+    grid = AttackGrid(base=base, budgets=(0.5,), method="learned")
+    for _ in range(2):
+        assert attack_curve.prepare_attacker(grid, 1.0, tmp_path).attacker.sha256 == "learned"
+    given = replace(grid, attacker=Kept("given"))
+    with pytest.raises(InputError, match="is another attacker than attacker=; leave that out, or choose another out="):
+        attack_curve.prepare_attacker(given, 1.0, tmp_path)
+    assert (tmp_path / "attacker.npz").read_text() == "learned"
+    (tmp_path / "attacker.npz").unlink()
+    for _ in range(2):
+        assert attack_curve.prepare_attacker(given, 1.0, tmp_path).attacker.sha256 == "given"
+    assert (tmp_path / "attacker.npz").read_text() == "given"
+    assert attack_curve.prepare_attacker(given, 1.0, None).attacker.sha256 == "given"
+
+
 def test_the_strongest_attack_is_looked_for_in_the_time_that_is_left(monkeypatch):
     """Half of two minutes is for learning; it took 30 seconds, so that 90 are left."""
     clock = iter((100.0, 130.0))

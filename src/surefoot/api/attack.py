@@ -302,6 +302,9 @@ def _with_attacker(
     # A given one is kept too, so that the run can be repeated from its directory.
     if path is not None and not path.exists():
         attacker.save(path)
+    # Another one that is there may have taken minutes to learn.
+    if path is not None and load_attacker(path).sha256 != attacker.sha256:
+        raise InputError(f"{path} is another attacker than attacker=; leave that out, or choose another out=")
     return replace(grid, attacker=attacker)
 
 
