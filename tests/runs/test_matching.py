@@ -8,13 +8,16 @@ import pytest
 
 from pages import attacked as written_attack
 from pages import certified as written_certificate
-from surefoot.episodes import Episodes
+from surefoot.api.query import Requirement
+from surefoot.api.returns import certify_returns
+from surefoot.episodes import Baseline, Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
 from surefoot.noise import Noise
 from surefoot.play.channel import Scope
 from surefoot.play.measured_baselines import BASELINES
 from surefoot.play.plan import Plan
+from surefoot.proof.comparison import COMPARISON_FILE, Question
 from surefoot.proof.query import Query, certify, certify_shared_budget
 from surefoot.proof.stopping import StoppingRule
 from surefoot.report.sentences import IDLE_SHARE
@@ -369,6 +372,30 @@ def test_another_goal_is_another_setup(tmp_path):
             certified_run(BASE, query, tmp_path, goal=goal, figure=False)
     again = certified_run(BASE, query, tmp_path, goal=StoppingRule(budget=0.2, tolerance=0.5), figure=False)
     assert again.lower.tolist() == made.lower.tolist()
+
+
+def test_what_was_typed_and_what_a_run_is_held_against_are_written_down(tmp_path):
+    """By every function that writes a run."""
+    baseline = Baseline(mean=7.0, sem=0.1, n_episodes=9, what="it", command="measure it")
+    plan = replace(BASE, task=replace(TASK, name="short", baseline=baseline))
+    query = Query(budgets=(0.0,))
+    rule = StoppingRule(budget=0.2, tolerance=0.5)
+    certified_run(plan, query, tmp_path / "certified", command="typed", figure=False)
+    certified_run(plan, query, tmp_path / "sequential", goal=rule, command="typed", figure=False)
+    attacked.attacked_run(AttackGrid(base=plan, budgets=(0.1,), method="random"), tmp_path / "attack", command="typed")
+    for name in ("certified", "sequential", "attack"):
+        notes = read_json(tmp_path / name / "run.json")
+        assert (notes["command"], notes["baseline"]) == ("typed", baseline.to_json()), name
+    notes = read_json(tmp_path / "sequential" / "run.json")
+    assert (notes["goal"], notes["stopped"]) == (rule.to_json(), "all played")
+    certify_returns(
+        episodes(), query, require=Requirement(5.0, 0.1), out=tmp_path / "given", source="the column r", command="typed"
+    )
+    notes = read_json(tmp_path / "given" / "run.json")
+    assert (notes["command"], notes["returns"], notes["required_budget"]) == ("typed", "the column r", 0.1)
+    pair = {"A": plan, "B": replace(plan, seed=1)}
+    compared.compared_run(pair, Question(confidence=0.95), tmp_path / "compared", command="typed")
+    assert read_json(tmp_path / "compared" / COMPARISON_FILE)["command"] == "typed"
 
 
 def test_a_run_that_found_blocks_says_that_it_was_resumed(tmp_path):
