@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, is_unit
 from surefoot.errors import InputError
 from surefoot.files import write_arrays
 from surefoot.proof.query import certify
@@ -173,6 +173,16 @@ def test_luck_is_a_row_of_some_moderate_numbers_for_each_episode(luck):
         InputError, match=r"(must be float64 with a row of 1 to 32 numbers|must be finite numbers of at)"
     ):
         replace(good, luck=luck)
+
+
+@pytest.mark.parametrize("unit", ["", "m", "m/s", "°", "°C", "%", "mg/dL", "elu", "x" * 40])
+def test_units_are_words_after_a_number(unit):
+    assert is_unit(unit)
+
+
+@pytest.mark.parametrize("unit", [None, 7, "000 m", "e3 m", "E-2", "-m", "/s", " m", ".5", "a\nb", "x" * 41])
+def test_what_would_change_a_number_is_no_unit(unit):
+    assert not is_unit(unit)
 
 
 @pytest.mark.parametrize("kind", [bool, np.uint8, np.int32, np.float16, np.float32])
