@@ -1,8 +1,10 @@
 """What a plan says of itself, and what is made of it: every difference that changes episodes is in the record."""
 
 import ast
+import math
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play import plan as plan_module
 from surefoot.play.channel import Scope
-from surefoot.play.environments import task_of_card
+from surefoot.play.environments import _read_step_seconds, task_of_card
 from surefoot.play.plan import Plan, agent_hash, own_seed, resolve_device
 from surefoot.play.reset_luck import read_luck
 from surefoot.play.rollout import play
@@ -221,6 +223,26 @@ def test_a_model_card_says_all_that_an_environment_is_made_with():
     event = {"env": "CartPole-v1", "floor": 0.0, "ceiling": 1.0, "max_steps": 30, "success": "won"}
     assert task_of_card({"task": "any", "environment": event}).made_with == {"success": "won"}
     assert task_of_card({"task": "cartpole-1"}) is TASKS["cartpole-1"]
+
+
+@pytest.mark.parametrize(
+    ("says", "seconds"),
+    [
+        ({"dt": 0.05, "metadata": {"render_fps": 50}}, 0.05),
+        ({"metadata": {"render_fps": 50}}, 0.02),
+        ({"freq": 25, "metadata": {"render_fps": 50}}, 0.04),
+        ({"dt": 0.05, "freq": 25, "metadata": {}}, 0.05),
+        ({"metadata": None}, None),
+        ({"metadata": {"render_fps": 0}}, None),
+        ({"metadata": {"render_fps": "often"}}, None),
+        ({"dt": 0.0, "metadata": {}}, None),
+        ({"dt": math.inf, "metadata": {}}, None),
+        ({"dt": "short", "metadata": {}}, None),
+    ],
+)
+def test_how_long_a_step_takes_is_what_an_environment_says(says, seconds):
+    """Its own step before how often it is drawn; a number above 0, or nothing."""
+    assert _read_step_seconds(SimpleNamespace(**says)) == pytest.approx(seconds)
 
 
 # --- the open-loop baseline -------------------------------------------------------------------------------------------
