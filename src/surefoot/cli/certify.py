@@ -197,8 +197,11 @@ def run_certify(arguments: argparse.Namespace) -> int:
         return _certify_returns(arguments)
     if arguments.blocks is not None:
         of_whole_run = ("require", "tol", "tol_budget", "max_episodes", "record", "baseline", "bundle")
-        of_whole_run += ("draws_per_seed", "luck")
-        refuse(arguments, of_whole_run, "--blocks: a share is not certified; use them when all shares are merged")
+        refuse(
+            arguments,
+            (*of_whole_run, "draws_per_seed", "luck"),
+            "--blocks: a share is not certified; use them when all shares are merged",
+        )
     # Without noise on actions something must say how much the observations have.
     needed = ("agent", "sigma") if arguments.action_sigma == 0 else ("agent",)
     task = task_of(arguments, *needed, chosen=chosen, gamma=arguments.gamma)

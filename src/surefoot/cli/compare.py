@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 IDLE = "no episodes are run"
 # What says which episodes are run, besides how the environment is made.
-RUNNING = ("task", "env", "sigma", "sigma_b", "attack", "episodes", "max_episodes", "seed", "record")
+RUNNING: tuple[str, ...] = ("task", "env", "sigma", "sigma_b", "attack", "episodes", "max_episodes", "seed", "record")
 RUNNING += (*DECLARED, "vecnormalize_b")
 
 
