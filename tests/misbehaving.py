@@ -109,6 +109,15 @@ class LateDraw(Honest):
         return float(shared.random() < 0.5)
 
 
+class OnceSeeded(Honest):
+    """Draws from the operating system in all episodes but the first, which is seeded."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is None:
+            self.np_random = np.random.default_rng()
+        return super().reset(seed=seed)
+
+
 class Harder(Honest):
     """Pays less with every reset of a copy."""
 

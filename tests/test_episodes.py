@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, is_unit
 from surefoot.errors import InputError
 from surefoot.files import write_arrays
 from surefoot.proof.query import certify
@@ -153,6 +153,38 @@ def test_bad_records_are_refused(returns, limits, match):
         Episodes.from_returns(returns, **{"sigma": 0.1, "floor": 0, **limits})
 
 
+@pytest.mark.parametrize(
+    "luck",
+    [
+        np.zeros((2, 1), dtype=np.float32),
+        np.zeros(2),
+        np.zeros((3, 1)),
+        np.zeros((2, 0)),
+        np.zeros((2, 33)),
+        np.array([[0.0], [np.nan]]),
+        np.array([[0.0], [1e61]]),
+    ],
+    ids=lambda luck: f"{luck.dtype} {luck.shape}",
+)
+def test_luck_is_a_row_of_some_moderate_numbers_for_each_episode(luck):
+    good = Episodes.from_returns([1.0, 2.0], sigma=0.1, floor=0, luck=[[0.5], [-1e60]])
+    assert good.luck.tolist() == [[0.5], [-1e60]]
+    with pytest.raises(
+        InputError, match=r"(must be float64 with a row of 1 to 32 numbers|must be finite numbers of at)"
+    ):
+        replace(good, luck=luck)
+
+
+@pytest.mark.parametrize("unit", ["", "m", "m/s", "°", "°C", "%", "mg/dL", "elu", "x" * 40])
+def test_units_are_words_after_a_number(unit):
+    assert is_unit(unit)
+
+
+@pytest.mark.parametrize("unit", [None, 7, "000 m", "e3 m", "E-2", "-m", "/s", " m", ".5", "a\nb", "x" * 41])
+def test_what_would_change_a_number_is_no_unit(unit):
+    assert not is_unit(unit)
+
+
 @pytest.mark.parametrize("kind", [bool, np.uint8, np.int32, np.float16, np.float32])
 def test_numbers_of_every_kind_are_returns(kind):
     made = Episodes.from_returns(np.array([0, 1], dtype=kind), sigma=0.1, floor=0)
@@ -180,12 +212,31 @@ GOOD = {"schema": 1, "sigma": 0.1, "floor": 0.0, "ceiling": None}
         ({**GOOD, "floor": None}, "must give sigma, floor and ceiling as numbers"),
         ({**GOOD, "sigma": -1}, "sigma must be a finite number >= 0, got -1"),
         ({**GOOD, "floor": 5.0}, "no return may be below the floor 5, got 1"),
+        # One noise for the bounds and another one to show.
+        (
+            {**GOOD, "sigma": 0.3, "sigma_per_feature": [0.1, 0.2]},
+            r"has sigma 0\.3, but sigma_per_feature \[0\.1, 0\.2\]",
+        ),
+        ({**GOOD, "sigma_per_feature": [0.1, 0.1]}, r"has sigma 0\.1, but sigma_per_feature \[0\.1, 0\.1\]"),
+        ({**GOOD, "action_sigma": 0.0}, "has an action_sigma of 0, expected one above 0, or none"),
+        ({**GOOD, "action_sigma": "1"}, "must give action_sigma as a number"),
+        ({**GOOD, "stated_by_user": ["roof"]}, "must list what the user stated of floor, ceiling, reward_range"),
     ],
 )
 def test_foreign_files_are_refused(tmp_path, header, match):
     untrusted(tmp_path / "e.npz", header, returns=np.array([1.0]))
     with pytest.raises(InputError, match=match):
         Episodes.load(tmp_path / "e.npz")
+
+
+def test_returns_of_others_prove_none_of_their_limits():
+    """Whatever they say of themselves; of episodes that were run here the plan says what was stated."""
+    for said in ({}, {"stated_by_user": []}, {"stated_by_user": ["ceiling"]}):
+        theirs = Episodes.from_returns([1.0], sigma=0.1, floor=0, ceiling=2, **said)
+        assert theirs.stated_by_user == ["floor", "ceiling"]
+        assert replace(theirs, ceiling=None).stated_by_user == ["floor"]
+        run_here = Episodes.from_returns([1.0], sigma=0.1, floor=0, ceiling=2, block_size=5, **said)
+        assert run_here.stated_by_user == said.get("stated_by_user", [])
 
 
 def test_a_file_without_returns_is_refused(tmp_path):

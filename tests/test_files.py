@@ -9,6 +9,7 @@ import stat
 import tracemalloc
 import zipfile
 from email.message import Message
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -238,6 +239,20 @@ def test_an_array_must_have_the_size_it_claims(tmp_path, member, match):
         read_array(tmp_path / "x.npy")
 
 
+def test_a_reader_keeps_to_the_size_that_its_caller_allows(tmp_path):
+    """A page takes smaller files than a certificate; and what a file says of its own size may be less than it is."""
+    write_npz(tmp_path / "x.npz", {"schema": 1}, ARRAYS)
+    for read in (read_arrays, lambda path, most: read_npz(path, "replay", most=most)):
+        read(tmp_path / "x.npz", most=20_000)
+        with pytest.raises(InputError, match=r"too large for a \.npz file: \d+ bytes, expected at most 100"):
+            read(tmp_path / "x.npz", most=100)
+    endless = Path("/proc/self/status")
+    if endless.exists():
+        assert endless.stat().st_size == 0
+        with pytest.raises(InputError, match="too large for a JSON file: 11 bytes, expected at most 10"):
+            files.read_bytes(endless, "JSON file", 10)
+
+
 def test_what_unpacks_to_more_than_is_allowed_is_not_unpacked(tmp_path):
     """A bomb: 300 MB of zeros in 300 KB. Its size is known before anything of it is read."""
     zeros = np.zeros(MOST_ARRAYS // 8 + 1)
@@ -273,3 +288,17 @@ def test_pages_are_on_the_site_once_the_project_has_an_address(monkeypatch):
     made["Project-URL"] = "Documentation, https://example.org/docs/"
     monkeypatch.setattr(provenance, "metadata", lambda name: made)
     assert provenance.find_page("guides/units.md") == "https://example.org/docs/guides/units.html"
+
+
+def test_every_source_of_the_package_is_hashed(tmp_path, monkeypatch):
+    """In folders too, by content and by name: a run says which code it was run with."""
+    monkeypatch.setattr(provenance, "files", lambda name: tmp_path)
+    found = set()
+    for path, text in (("a.py", "1"), ("deep/b.py", "2"), ("deep/b.py", "3"), ("deep/er/c.py", ""), ("a.py", "4")):
+        write_text(tmp_path / path, text)
+        found.add(provenance.source_hash())
+    (tmp_path / "a.py").rename(tmp_path / "z.py")
+    found.add(provenance.source_hash())
+    assert len(found) == 6
+    write_text(tmp_path / "notes.txt", "no code")
+    assert provenance.source_hash() in found

@@ -217,6 +217,14 @@ class Pushed(Walk):
         return super().moves(actions) + 1e-6 * pushed * np.roll(self.place, -1)
 
 
+class Pulled(Walk):
+    """Rows with an odd number are pulled, a little, by the row in front of them."""
+
+    def moves(self, actions):
+        pulled = np.arange(self.num_envs) % 2 == 1
+        return super().moves(actions) + 1e-6 * pulled * np.roll(self.place, 1)
+
+
 class OneGenerator(Walk):
     """How many rows are restarted decides which numbers the others draw."""
 

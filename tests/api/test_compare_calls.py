@@ -1,5 +1,6 @@
 """What is given of each agent reaches that agent, and episodes that prove nothing of B's worst case are refused."""
 
+import inspect
 from dataclasses import replace
 
 import pytest
@@ -52,6 +53,27 @@ def test_attacked_episodes_of_b_bound_its_worst_case_at_no_other_budget():
     assert surefoot.compare(a, b).attacked == ()
     with pytest.raises(InputError, match="B's episodes were attacked"):
         surefoot.compare(a, b, budgets=[0.1])
+
+
+# What a comparison of episodes uses; workers change no result.
+OF_EPISODES = {"a", "b", "budgets", "better", "margin", "confidence", "floor", "ceiling", "only_wins", "out"}
+OF_EPISODES |= {"device", "workers", "progress_callback", "command"}
+
+
+@pytest.mark.parametrize("name", sorted(set(inspect.signature(surefoot.compare).parameters) - OF_EPISODES))
+def test_an_argument_that_would_be_ignored_is_refused(name):
+    """Given and ignored, it would seem to be what the comparison is about."""
+    known = {"sigma": 0.2, "floor": 0, "ceiling": 1}
+    a, b = (surefoot.Episodes.from_returns(returns, **known) for returns in ([0.5, 0.4] * 20, [0.1, 0.0] * 20))
+    given = 0 if name in ("sigma", "sigma_b", "seed") else 7
+    with pytest.raises(InputError, match=f"^{name}= cannot be combined with episodes: none are run"):
+        surefoot.compare(a, b, **{name: given})
+
+
+@pytest.mark.parametrize("given", [{"floor": 0}, {"ceiling": 200}, {"only_wins": True}])
+def test_limits_of_agents_are_those_of_their_task(given):
+    with pytest.raises(InputError, match="are for files of returns; a task knows its own"):
+        surefoot.compare("cartpole-1-s0.2", "cartpole-1-s0.8", **given)
 
 
 @pytest.mark.parametrize("place", [".", "A"])

@@ -3,11 +3,14 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import surefoot
+from surefoot.agents.files import default_agent
+from surefoot.api import plan as plan_calls
 from surefoot.api.attack import attack_grid, attack_share
 from surefoot.api.certify import can_afford_baseline, certify_share
 from surefoot.api.query import Requirement, stopping_rule, threat_of
@@ -22,10 +25,13 @@ from surefoot.files import read_json
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.workers import Processes
+from surefoot.proof.query import Norm
+from surefoot.proof.shared_budget import SharedBudget
+from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.stopping import StoppingRule
 from surefoot.runs.read import neighbors, read_run
 from surefoot.runs.shares import Share
-from toys import balancer, short_pole
+from toys import actor_with_critic, balancer, short_pole
 
 AGENT = "cartpole-1-s0.2"
 
@@ -61,6 +67,26 @@ def test_a_sequential_run_stops_when_its_rule_says_so():
 
 
 @pytest.mark.parametrize(
+    ("query", "match"),
+    [
+        ({"thresholds": (100.0,)}, "thresholds=, quantiles= and cvars= cannot be combined"),
+        ({"cvars": (0.1,)}, "thresholds=, quantiles= and cvars= cannot be combined"),
+        ({"threat": StepBudget()}, "per_step=, n_shared_episodes= and norm= cannot be combined"),
+        ({"threat": SharedBudget(3)}, "per_step=, n_shared_episodes= and norm= cannot be combined"),
+        ({"norm": Norm(name="linf", coordinates=4, observations=30)}, "n_shared_episodes= and norm= cannot be"),
+        ({"method": "band"}, 'a sequential run is certified by method="sequential", got band'),
+    ],
+)
+def test_what_a_sequential_run_cannot_answer_is_refused_before_it_runs(query, match, tmp_path):
+    """One of these alone is enough: its bets are about one l2 budget of whole episodes."""
+    stop = StoppingRule(budget=0.2, require=5.0)
+    asked = surefoot.Query(**{"budgets": (0.2,), **query})
+    with pytest.raises(InputError, match=match):
+        surefoot.certify_run(short_pole(30), balancer(), sigma=0.2, stop=stop, query=asked, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
     ("options", "match"),
     [
         ({"tol_budget": 0.1}, "tol_budget= is the budget of tol=; give tol= too"),
@@ -79,7 +105,7 @@ def test_rules_that_cannot_be_meant(options, match):
 def test_an_attack_names_the_certificate_that_it_contradicts():
     """Planted: a certificate that claims more than any agent reaches."""
     surefoot.certify_run("cartpole-1", n_episodes=60, seed=1, out="deep/certified")
-    attack = {"sigma": 0.2, "budgets": [0.1], "method": "random", "n_episodes": 60, "out": "deep/a"}
+    attack = {"sigma": 0.2, "budgets": [0.1, 0.2], "method": "random", "n_episodes": 60, "out": "deep/a"}
     honest = surefoot.attack("cartpole-1", AGENT, **attack)
     assert honest.compared_with == (Path("deep/certified/certificate.json"),)
     assert (honest.contradictions, honest.directory) == ((), Path("deep/a"))
@@ -89,7 +115,10 @@ def test_an_attack_names_the_certificate_that_it_contradicts():
     content["upper"] = [200.0 for _ in content["lower"]]
     written.write_text(json.dumps(content))
     wrong = surefoot.attack("cartpole-1", AGENT, **attack)
-    assert [one.certificate for one in wrong.contradictions] == [written]
+    assert [(one.certificate, one.inconsistency.budget) for one in wrong.contradictions] == [
+        (written, 0.1),
+        (written, 0.2),
+    ]
     assert np.array_equal(wrong.mean, honest.mean)
 
 
@@ -109,6 +138,7 @@ def test_an_attack_on_shorter_episodes_contradicts_no_certificate_of_longer_ones
     assert [run.name for run in neighbors(Path("cut/certified"), read_run(Path("cut/certified")))] == ["whole"]
     with pytest.raises(InputError, match="is about another task, step limit, agent or sigma than this attack"):
         surefoot.attack(shorter, balance, **given, certificate="cut/certified", out="cut/named")
+    assert not Path("cut/named").exists()  # before hours of attacks
 
 
 def test_what_is_kept_is_said_by_the_interrupt():
@@ -195,6 +225,18 @@ def test_the_baseline_of_an_environment_is_measured_where_that_is_cheap(tmp_path
     assert unasked.task.baseline is None
 
 
+def test_a_baseline_is_measured_once(tmp_path, monkeypatch):
+    """A run that is finished has it; the call that measured it is written down, and its workers did it."""
+    asked = []
+    found = Baseline(mean=7.0, sem=0.1, n_episodes=9, what="it", command="typed")
+    monkeypatch.setattr("surefoot.api.certify.find_baseline", lambda task, **how: asked.append(how) or found)
+    task = replace(short_pole(10), name="short", baseline=None)
+    given = {"sigma": 0.1, "n_episodes": 4, "baseline": True, "out": tmp_path / "run", "command": "typed", "workers": 3}
+    for _ in range(2):
+        assert surefoot.certify_run(task, AGENT, **given).task.baseline == found
+    assert [(how["workers"].n, how["command"]) for how in asked] == [(3, "typed")]
+
+
 def test_which_runs_can_afford_a_baseline(tmp_path):
     task = surefoot.make_task("CartPole-v1", max_steps=60)
     plan = Plan(task=task, policy=balancer(), noise=Noise.of(0.1), n_episodes=10_000)
@@ -215,6 +257,10 @@ def test_which_runs_can_afford_a_baseline(tmp_path):
             baseline=True,
             out=tmp_path / "run",
         )
+    car = replace(surefoot.get_task("mountain-car"), baseline=None)
+    noisy = {"sigma": 0.2, "action_sigma": 0.3, "n_episodes": 50, "baseline": True, "out": tmp_path / "run"}
+    with pytest.raises(InputError, match="baseline= is measured without a discount and without noise on actions"):
+        surefoot.certify_run(car, actor_with_critic(), **noisy)
 
 
 # --- agents that are code ---------------------------------------------------------------------------------------------
@@ -224,10 +270,16 @@ def act(seen):
     return 0
 
 
+def attack_at(task, budgets, out):
+    return surefoot.attack(task, **CODE, method="random", budgets=budgets, out=out)
+
+
 CODE = {"agent": act, "sigma": 0.1, "n_episodes": 4}
 WRITERS = {
     "certify": ("", lambda task, out: surefoot.certify_run(task, **CODE, out=out)),
-    "attack": ("B0.1", lambda task, out: surefoot.attack(task, **CODE, method="random", budgets=[0.1], out=out)),
+    "attack": ("B0.1", lambda task, out: attack_at(task, [0.1], out)),
+    "attack, second budget": ("B0.2", lambda task, out: attack_at(task, [0.1, 0.2], out)),
+    "attack, twins": ("unattacked", lambda task, out: attack_at(task, [0.1], out)),
     "compare, A": ("A", lambda task, out: surefoot.compare(act, AGENT, task, sigma=0.1, n_episodes=4, out=out)),
     "compare, B": ("B", lambda task, out: surefoot.compare(AGENT, act, task, sigma=0.1, n_episodes=4, out=out)),
 }
@@ -305,3 +357,34 @@ def test_no_sigma_is_selected_of_those_for_which_one_budget_means_different_thin
         short_pole(10), balancer(), budget=0.2, n_episodes=8, out="tuned", **given | {"sigmas": multiples}
     )
     assert len(tuned.forecasts) == 2
+
+
+def test_processes_without_a_block_cost_nothing(monkeypatch):
+    """Eight seconds of one process are not those of sixteen, of which fifteen had nothing to do."""
+    clock = iter((100.0, 108.0))
+
+    def play(plan, **_):
+        return surefoot.Episodes.from_returns([9.0, 10.0] * 2, sigma=plan.noise.sigma, floor=0, ceiling=10)
+
+    monkeypatch.setattr("surefoot.api.plan.play", play)
+    monkeypatch.setattr("surefoot.api.plan.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    given = {"require": (1, 0.2), "sigmas": [0.2], "pilot_episodes": 4, "n_episodes": 300}
+    (one,) = surefoot.plan(short_pole(10), balancer(), **given, workers=16, cores=3)
+    assert (one.cost.core_seconds, one.cost.cores) == (2.0, 3)
+
+
+def test_sigmas_that_are_compared_by_default_are_those_of_our_agents_or_shares_of_the_budget(monkeypatch):
+    """Each once, and none without noise, with which nothing is certified."""
+    ours = plan_calls._find_sigmas(surefoot.get_task("cartpole-1"))
+    assert len(ours) == len(set(ours)) >= 3
+    assert all(sigma > 0 and default_agent("cartpole-1", sigma) == f"cartpole-1-s{sigma:g}" for sigma in ours)
+    assert plan_calls._sigmas_for(0.6) == [0.2, 0.3, 0.6]
+    asked = []
+    monkeypatch.setattr(plan_calls, "plan_run", lambda task, agent, *, sigma, **_: asked.append(sigma))
+    for task, sigmas in (
+        (surefoot.get_task("cartpole-1"), ours),
+        (replace(short_pole(10), name="own"), [0.2, 0.3, 0.6]),
+    ):
+        asked.clear()
+        plan_calls._pilot_plans(task, None, None, 0.6, 8, 0.95, None, "cpu", 1)
+        assert asked == sigmas, task.name

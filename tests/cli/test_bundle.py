@@ -3,11 +3,14 @@
 import json
 import shlex
 import shutil
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from cli_commands import refused, surefoot_command
+from surefoot.cli import certify
+from surefoot.files import write_json
 from surefoot.verification.allowed import verify_command
 
 RUN = ("certify", "--env", "CartPole-v1", "--max-steps", 20, "--sigma", 0.1, "--episodes", 40, "--workers", 1)
@@ -38,6 +41,17 @@ def test_it_is_verified_elsewhere_by_the_command_that_was_printed(bundle, models
     assert content["agent"] == "agent/PPO-CartPole-v1.zip"
     assert content["environment"] == {"environment": "CartPole-v1", "max_steps": 20}
     assert content["versions"]["surefoot"]
+
+
+def test_what_was_typed_is_what_is_bundled(monkeypatch, tmp_path):
+    """With other statistics it would be another agent; a pretrained one, which is named nowhere, needs no copy."""
+    bundled = []
+    monkeypatch.setattr("surefoot.agents.bundle.write_bundle", lambda *given, **named: bundled.append((given, named)))
+    write_json(tmp_path / "setup.json", {"task": "cartpole-1"})
+    typed = Namespace(vecnormalize="mine/s.pkl", command_line="surefoot certify cartpole-1 --agent a.zip")
+    for agent in ("a.zip", None):
+        assert str(tmp_path) in certify._write_bundle(typed, agent, tmp_path)
+    assert bundled == [((tmp_path, "a.zip"), {"vecnormalize": "mine/s.pkl", "command": typed.command_line})]
 
 
 def test_another_agent_in_the_bundle_is_not_believed(bundle, models, capsys):

@@ -7,7 +7,9 @@ commands that run episodes, and a new option fails the last test until it has on
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,12 +19,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import surefoot
 from stand_ins import Reached
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy
+from surefoot.api.certify import N_EPISODES
 from surefoot.cli import main as cli
-from surefoot.episodes import MOST_EPISODES
+from surefoot.episodes import MOST_EPISODES, Baseline
 from surefoot.noise import Noise
+from surefoot.play.baseline import find_baseline
 from surefoot.play.channel import Scope
 from surefoot.play.plan import own_seed
 from surefoot.play.streams import Purpose
@@ -46,6 +51,7 @@ DOORS = {
     "compare": "surefoot.api.compared_agents.compared_run",
     "baseline": "surefoot.play.baseline.find_baseline",
     "verify": "surefoot.verification.verify.verify",
+    "explain-fault": "surefoot.api.faults.measure_faults",
 }
 TASKS = {"compare": "A B cartpole-1", "verify": "DIR"}
 
@@ -74,7 +80,7 @@ def asked(tmp_path, monkeypatch) -> Callable[..., Call]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SUREFOOT_CORES", "1")
 
-    def ask(door: str, words: str, policy: Policy | None = None) -> Call:
+    def ask(door: str, words: str, policy: Policy | None = None, *, affords: bool = False) -> Call:
         agents: list[tuple[Any, dict[str, Any]]] = []
         caught: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
@@ -89,7 +95,7 @@ def asked(tmp_path, monkeypatch) -> Callable[..., Call]:
         with monkeypatch.context() as patched:
             patched.setattr("surefoot.api.setup.as_policy", resolve)
             # It would be measured before the door.
-            patched.setattr("surefoot.api.certify.can_afford_baseline", lambda plan: False)
+            patched.setattr("surefoot.api.certify.can_afford_baseline", lambda plan: affords)
             patched.setattr(DOORS[door], stop)
             command = door.partition(" ")[0]
             line = f"{command} {words}"
@@ -238,6 +244,8 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("plan", "--require 150@0.4 --workers 3", {"named.workers.n": 3}),
     ("tune", "--budget 0.4", {"plan.purpose": (Purpose.PILOT,), "plan.n_episodes": 1_000}),
     ("tune", "--budget 0.4 --pilot-episodes 7 --seed 5", {"plan.n_episodes": 7, "plan.seed": 5}),
+    ("tune", "--budget 0.4 --workers 3", {"named.workers.n": 3}),
+    ("tune --all-sigmas", "--budget 0.4 --all-sigmas --sigmas 0.2 --workers 3", {"named.workers.n": 3}),
     (
         "tune --all-sigmas",
         "--all-sigmas --budget 0.4 --sigmas 0.2,0.4 --episodes 7 --confidence 0.9 --out there --agent x",
@@ -301,6 +309,11 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("baseline", "--episodes 7", {"named.measure": 7, "given.0": get_task("cartpole-1")}),
     ("baseline", "--seed 5", {"named.seed": 5}),
     ("baseline", "--workers 3", {"named.workers.n": 3}),
+    ("explain-fault", "--episodes 7", {"named.n_episodes": 7, "named.seed": 0, "given.0": get_task("cartpole-1")}),
+    ("explain-fault", "--seed 5", {"named.seed": 5, "named.n_episodes": 64, "named.sigma": None}),
+    ("explain-fault", "--sigma 0.4", {"named.sigma": 0.4, "named.steps": [1, 10, 100]}),
+    ("explain-fault", "--steps 2,20", {"named.steps": [2, 20], "given.1": None}),
+    ("explain-fault", "--agent x", {"given.1.name": balancer().name, "agents.0.0": "x"}),
     ("verify", "--agent x", {"named.agent": "x", "given.0": Path("DIR")}),
     ("verify", "--agent-b y", {"named.agent_b": "y"}),
     ("verify", "--luck m:f", {"named.luck": "m:f"}),
@@ -330,6 +343,7 @@ RUNNING = {
     "attack": "--method random",
     "plan": "--require 150@0.4 --sigmas 0.2",
     "tune": "--budget 0.4 --sigmas 0.2",
+    "explain-fault": "",
 }
 
 
@@ -411,6 +425,17 @@ def test_a_share_of_an_attack_is_run_as_the_whole_attack_would_be(asked, words):
         assert share.plan(*one).setup() == whole.plan(*one).setup()
 
 
+@pytest.mark.parametrize(
+    ("words", "affords", "measured"),
+    [("", True, True), ("", False, False), ("--baseline", False, True), ("--no-baseline", True, False)],
+)
+def test_whether_a_baseline_is_measured_arrives(asked, monkeypatch, words, affords, measured):
+    found = Baseline(mean=9.0, sem=0.1, n_episodes=9, what="it", command="it")
+    monkeypatch.setattr("surefoot.api.certify.find_baseline", lambda task, **how: found)
+    baseline = asked("certify", f"{ENV} {words}", affords=affords).plan.task.baseline
+    assert baseline == (found if measured else None)
+
+
 def test_weights_of_the_norm_are_those_given(asked):
     made = asked("attack", "mountain-car --lambda 0.5,0.25 --budgets 0.1", actor_with_critic())
     assert made.given[0].lambdas == (0.5, 0.25)
@@ -426,6 +451,10 @@ def test_noise_and_budgets_on_actions_arrive(asked):
     assert alone.plan.noise == Noise.of(0.0, 0.3)
     assert alone.query.budgets == pytest.approx([0.15 * step for step in range(9)])
     assert alone.plan.task.baseline is None
+    # The budget of --tol is by default one standard deviation, of whatever has noise.
+    for sigmas, budget in (("--action-sigma 0.3", 0.3), ("--sigma 0.2 --action-sigma 0.3", 1.0), ("--sigma 0.2", 0.2)):
+        made = asked("certify", f"mountain-car --agent x {sigmas} --tol 0.1", actor_with_critic())
+        assert made.named["goal"] == StoppingRule(budget=budget, tolerance=0.1), sigmas
     attack = "mountain-car --agent x --method random --budgets 0.1 --sigma 0.2 --action-sigma 0.3"
     assert asked("attack", attack, actor_with_critic()).plan.channels == ("observations", "actions")
     assert asked("attack", f"{attack} --channel actions", actor_with_critic()).plan.channels == ("actions",)
@@ -443,6 +472,28 @@ def test_no_two_workers_share_a_gpu_that_one_block_fills(asked, monkeypatch):
     monkeypatch.setenv("SUREFOOT_CORES", "8")
     made = asked("certify", "cartpole-1 --device cuda")
     assert (made.plan.device, made.named["workers"].n) == ("cuda", 1)
+
+
+PLAIN = {
+    "certify": "cartpole-1",
+    "certify --blocks": "cartpole-1 --blocks 1/1",
+    "attack": "cartpole-1 --method random",
+    "attack --blocks": "cartpole-1 --method random --blocks 1/1",
+    "plan": "cartpole-1 --require 150@0.4 --sigmas 0.2",
+    "tune": "cartpole-1 --budget 0.4 --sigmas 0.2",
+    "tune --all-sigmas": "cartpole-1 --budget 0.4 --sigmas 0.2 --all-sigmas",
+    "compare": "A B cartpole-1 --sigma 0.3",
+}
+
+
+@pytest.mark.parametrize("door", PLAIN)
+def test_networks_run_where_it_was_said(asked, monkeypatch, door):
+    """Where this machine has a GPU, which is taken if nothing is said."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for words, device in (("", "cuda"), ("--device auto", "cuda"), ("--device cpu", "cpu"), ("--device cuda", "cuda")):
+        made = asked(door, f"{PLAIN[door]} {words}")
+        plans = made.given[0].values() if door == "compare" else [made.plan]
+        assert {plan.device for plan in plans} == {device}, words
 
 
 def test_a_cluster_has_processors_of_its_own(monkeypatch, asked):
@@ -479,9 +530,62 @@ def test_every_budget_in_normalized_units_is_turned_into_raw_ones(asked):
     assert proving.named["goal"] == StoppingRule(budget=0.3, require=150.0)
     by_default = asked("certify", f"{words} --tol 5 --budgets 0,1", policy)
     assert by_default.named["goal"].budget == pytest.approx(0.4 * 0.5)  # sigma, of the feature with the least
+    attacked = asked("attack", f"{words} --method random --budgets 0.2,1", policy)
+    assert attacked.plan.noise == plain.plan.noise
+    assert attacked.given[0].budgets == (0.1, 0.5)
 
 
-# --- by default -------------------------------------------------------------------------------------------------------
+# --- defaults ---------------------------------------------------------------------------------------------------------
+
+FUNCTIONS: dict[str, list[Callable[..., Any]]] = {
+    "certify": [surefoot.certify_run, surefoot.Query.for_task],
+    "attack": [surefoot.attack],
+    "plan": [surefoot.plan],
+    "tune": [surefoot.tune],
+    "compare": [surefoot.compare],
+    "explain-fault": [surefoot.measure_faults],
+    "verify": [surefoot.verify],
+    "baseline": [find_baseline],
+}
+# In Python one process on the CPU runs what nobody wants to wait for; runs that may stop have no number of episodes.
+OTHERWISE = {("workers", None, 1), ("device", "auto", "cpu"), ("n_episodes", N_EPISODES, None), ("mixed", None, ())}
+
+
+def options_with_defaults(command: str) -> list[tuple[argparse.Action, Any]]:
+    (action,) = (a for a in cli.build_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    parser = action.choices[command]
+    found = []
+    for option in parser._actions:
+        default = option.default
+        if isinstance(default, str) and option.type is not None:
+            default = parser._get_value(option, default)
+        found.append((option, default))
+    return found
+
+
+@pytest.mark.parametrize("command", FUNCTIONS)
+def test_what_is_not_given_is_the_same_from_python(command):
+    compared = 0
+    for option, default in options_with_defaults(command):
+        name = {"episodes": "n_episodes"}.get(option.dest, option.dest)
+        for function in FUNCTIONS[command]:
+            argument = inspect.signature(function).parameters.get(name)
+            if argument is None or argument.default is inspect.Parameter.empty:
+                continue
+            compared += 1
+            assert default == argument.default or (name, default, argument.default) in OTHERWISE, name
+    assert compared >= 2
+
+
+def test_the_help_says_the_default_that_is_taken():
+    said = []
+    for command in FUNCTIONS:
+        for option, default in options_with_defaults(command):
+            number = re.search(r"\(default: ([0-9,]+(\.[0-9]+)?)\)", option.help or "")
+            if number is not None and default is not None:
+                said.append(option.dest)
+                assert float(number[1].replace(",", "")) == default, (command, option.dest)
+    assert len(said) > 15
 
 
 # --- the table has them all -------------------------------------------------------------------------------------------
@@ -491,7 +595,7 @@ ELSEWHERE = {
     "--json",  # what is printed, not what is run
     "--quiet",
     "--verbose",
-    *("--baseline", "--no-baseline"),  # api/test_run_functions.py
+    *("--baseline", "--no-baseline"),  # above
     "--bundle",  # test_bundle.py
     "--returns",  # test_cli.py, runs/test_returns.py
     "--units",  # above
@@ -523,7 +627,9 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize("command", ["certify", "attack", "plan", "tune", "compare", "baseline", "verify"])
+@pytest.mark.parametrize(
+    "command", ["certify", "attack", "plan", "tune", "compare", "baseline", "verify", "explain-fault"]
+)
 def test_every_option_of_the_commands_that_run_episodes_has_a_row(command):
     (action,) = (a for a in cli.build_parser()._actions if isinstance(a, argparse._SubParsersAction))
     options = {name for one in action.choices[command]._actions for name in one.option_strings if name[:2] == "--"}
@@ -532,8 +638,9 @@ def test_every_option_of_the_commands_that_run_episodes_has_a_row(command):
     # One function adds them to every command and one reads them: certify stands for all.
     typed |= SHARED if command != "verify" else set()
     missing = options - typed - ELSEWHERE
-    allowed = {"plan": {"--device", "--confidence", "--episodes"}, "tune": {"--device", "--workers"}}
-    assert missing - allowed.get(command, set()) == set(), "options without a row"
+    # What is predicted with them: the last test.
+    allowed = {"--device", "--confidence", "--episodes"} if command == "plan" else {"--device"}
+    assert missing - allowed == set(), "options without a row"
 
 
 def test_what_is_predicted_is_asked_with_the_options_of_plan(tmp_path, monkeypatch, capsys):

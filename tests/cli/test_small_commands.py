@@ -1,5 +1,6 @@
 """``agents``, ``export``, ``baseline`` and ``plan``."""
 
+import argparse
 import re
 import shlex
 from pathlib import Path
@@ -13,7 +14,7 @@ from surefoot.agents import files as zoo
 from surefoot.api.plan import Cost
 from surefoot.cli import main as cli
 from surefoot.cli.main import build_parser
-from surefoot.cli.options import parse_budgets
+from surefoot.cli.options import parse_budgets, parse_minutes
 from surefoot.files import read_json
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -65,6 +66,19 @@ def test_the_open_loop_baseline_is_measured(capsys, monkeypatch):
 )
 def test_budgets_are_read(text, budgets):
     assert parse_budgets(text) == budgets
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"), [("10m", 10.0), ("90s", 1.5), ("1h", 60.0), ("0.5h", 30.0), ("7", 7.0), ("1e1s", 1 / 6)]
+)
+def test_minutes_are_read(text, minutes):
+    assert parse_minutes(text) == pytest.approx(minutes)
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "-1m", "xm", "", "m", "inf", "5d", "1,2m"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"(must look like 10m, 90s or 1h|must be longer than 0), got"):
+        parse_minutes(text)
 
 
 def test_the_cost_of_a_plan_is_that_of_its_blocks_on_the_cores():

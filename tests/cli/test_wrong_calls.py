@@ -1,10 +1,13 @@
 """Wrong calls of every command: one line on stderr, exit code 2, nothing written."""
 
+import argparse
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cli_commands import refused
+from surefoot.cli import main as cli
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -90,3 +93,84 @@ def test_wrong_calls(capsys, monkeypatch, arguments, match):
     Path("there").mkdir()
     Path("there/file").write_text("something of somebody's")
     refused(capsys, *arguments.split(), match=match)
+
+
+# --- options that would be ignored ------------------------------------------------------------------------------------
+
+PRINTED = {"-h", "--json", "--quiet"}
+QUERY = {"--budgets", "--confidence", "--method", "--threshold-spacing", "--thresholds", "--quantiles", "--cvar"}
+QUERY |= {"--norm", "--per-step", "--shared-episodes", "--certain"}
+OF_AGENT = {"--agent", "--n-stack", "--pixel-max", "--stochastic", "--vecnormalize", "--allow-pickle", "--sigma"}
+OF_AGENT |= {"--action-sigma", "--units"}
+OF_ENV = {"--env", "--floor", "--ceiling", "--max-steps", "--reward-range", "--feature-units", "--step-seconds"}
+OF_ENV |= {"--env-kwargs", "--env-module", "--wrapper", "--success"}
+WORKERS = {"--device", "--workers", "--ray"}  # which change no result
+OF_RUN = {"--episodes", "--seed", "--out", "--blocks"} | WORKERS
+# Ways to call a command in which it does only a part of what it can do, and the options that this part uses.
+PARTS = {
+    "certify --returns r.npy --sigma 0.2 --floor 0": (
+        QUERY | {"--returns", "--sigma", "--floor", "--ceiling", "--require", "--out"}
+    ),
+    "certify cartpole-1 --blocks 1/2": QUERY | OF_AGENT | OF_ENV | OF_RUN | {"--returns", "--gamma", "--mixed"},
+    "attack cartpole-1 --method random --blocks 1/2": (
+        {"--method", "--attacker", "--channel", "--per-step", "--norm", "--budgets", "--lambda-q", "--lambda"}
+        | {"--noise-samples", *OF_AGENT, *OF_ENV, *OF_RUN}
+    ),
+    "compare r.npy r.npy --floor 0 --ceiling 300": (
+        {"--floor", "--ceiling", "--only-wins", "--budgets", "--confidence", "--better-than", "--no-worse-than"}
+        | {"--margin", "--out", "--runs", *WORKERS}
+    ),
+    "compare --runs r* r*": {"--runs", "--confidence", "--floor", "--ceiling", *WORKERS},
+}
+GIVEN = ("7", "1,2", "2/3", "150@0.4", "obs=0.1", '{"g": 1}')
+
+
+def options_of(command):
+    (action,) = (one for one in cli.build_parser()._actions if isinstance(one, argparse._SubParsersAction))
+    parser = action.choices[command]
+    return {one.option_strings[0]: one for one in parser._actions if one.option_strings}, parser
+
+
+def words_of(option, parser):
+    """Return the option as it could be typed, with something else than its default."""
+    name = option.option_strings[0]
+    if option.nargs == 0:
+        return [name]
+    for given in option.choices or GIVEN:
+        try:
+            value = parser._get_value(option, given)
+        except argparse.ArgumentError:
+            continue
+        if value != option.default:
+            return [name, *[given] * (option.nargs or 1)]
+    raise AssertionError(f"nothing to give as {name}")
+
+
+def ignored_options():
+    for call, used in PARTS.items():
+        options, parser = options_of(call.split()[0])
+        assert used <= set(options), f"{call}: {used - set(options)}"
+        for name in sorted(set(options) - used - PRINTED):
+            yield pytest.param(call, words_of(options[name], parser), id=f"{call.partition(' r')[0]} {name}")
+
+
+@pytest.mark.parametrize(("call", "words"), list(ignored_options()))
+def test_an_option_that_would_be_ignored_is_refused(call, words, capsys):
+    """It would seem to be what the result is about."""
+    for name in ("r.npy", "r2.npy"):
+        np.save(name, np.linspace(20, 200, 30))
+    refused(capsys, *call.split(), *words, match=words[0])
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["certify", "attack", "explain-fault", "plan --require 1@1", "tune --budget 1", "train --sigma 0.2"],
+)
+@pytest.mark.parametrize(
+    "words", ["--n-stack 3", "--stochastic", "--pixel-max 255", "--vecnormalize s.pkl", "--allow-pickle"]
+)
+def test_nothing_is_declared_about_an_agent_that_is_not_named(call, words, capsys):
+    """Ours say themselves what they are."""
+    named = words.split()[0]
+    call = [*call.split(), "cartpole-1", *words.split()]
+    refused(capsys, *call, match=f"{named} cannot be combined with an agent that is not named")

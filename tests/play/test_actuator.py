@@ -517,6 +517,14 @@ def test_of_two_attackers_that_of_observations_leaves_half_of_what_is_left():
     assert torch.allclose(chosen, torch.full_like(chosen, ACT * plan.budget))
 
 
+@pytest.mark.parametrize("sigma", [0.2, (0.2, 0.1), 0.0])
+def test_scaled_noise_is_scaled_on_observations_and_on_actions(sigma):
+    """A curriculum of training begins with little of both."""
+    halved = [each / 2 for each in np.atleast_1d(sigma)]
+    assert Noise.of(sigma, 0.4).scaled(0.5) == Noise.of(halved, 0.2)
+    assert Noise.of(sigma, 0.4).scaled(1) == Noise.of(sigma, 0.4)
+
+
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
@@ -545,7 +553,34 @@ def test_of_two_attackers_that_of_observations_leaves_half_of_what_is_left():
             lambda: plan_of(game(1.0), Noise.of(0.0, 0.1), attacker=Structured()),
             "perturbs observations, which have no noise",
         ),
+        # Of two that are attacked, one without noise is one too many.
+        (
+            lambda: plan_of(game(1.0), Noise.of(0.1), attacker=Structured(), channels=BOTH),
+            "perturbs actions, which have no noise",
+        ),
+        (
+            lambda: plan_of(game(1.0), Noise.of(0.0, 0.1), attacker=Structured(), channels=BOTH),
+            "perturbs observations, which have no noise",
+        ),
+        # The largest action may be the lowest.
+        (
+            lambda: plan_of(
+                replace(game(1.0), spaces=replace(game(1.0).spaces, low=(-900.0,))), Noise.of(0.0, 0.1)
+            ),
+            "an action is 9e.03 times as large as the sigma",
+        ),
         (lambda: plan_of(game(1.0), Noise.of(0.1), channels=("wires",)), "channels must be one of"),
+        # What is learned is of observations alone: not where actions have noise, and not where only they are attacked.
+        (
+            lambda: AttackGrid(base=plan_of(game(1.0), Noise.of(OBS, ACT)), budgets=[1.0], method="strongest"),
+            "is learned for observations alone",
+        ),
+        (
+            lambda: AttackGrid(
+                base=plan_of(game(1.0), Noise.of(0.0), channels=("actions",)), budgets=[1.0], method="strongest"
+            ),
+            "is learned for observations alone",
+        ),
         (
             lambda: surefoot.certify_shared_budget(made_up(RETURNS, 0.0, ACT), [0.1], 2),
             r"\(action_sigma=\) is certified against l2 budgets of whole episodes alone",
@@ -611,5 +646,10 @@ def test_seeded_or_missing_noise_at_the_actuator_is_warned_of():
         surefoot.ActuatorNoise(make("Pendulum-v1"), 0.0)
     with pytest.raises(InputError, match="needs Box actions with finite limits"):
         surefoot.ActuatorNoise(make("CartPole-v1"), 0.2)
-    with pytest.raises(InputError, match="expected a finite action of shape"):
-        surefoot.ActuatorNoise(make("Pendulum-v1"), 0.2).action(np.full(1, np.nan))
+    for low, high in ((-np.inf, 1.0), (-1.0, np.inf)):
+        endless = gymnasium.wrappers.TransformAction(make("Pendulum-v1"), None, gymnasium.spaces.Box(low, high, (1,)))
+        with pytest.raises(InputError, match="needs Box actions with finite limits"):
+            surefoot.ActuatorNoise(endless, 0.2)
+    for action in (np.full(1, np.nan), np.zeros(2)):
+        with pytest.raises(InputError, match="expected a finite action of shape"):
+            surefoot.ActuatorNoise(make("Pendulum-v1"), 0.2).action(action)

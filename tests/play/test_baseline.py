@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play import baseline as blind
@@ -95,6 +96,21 @@ def test_the_search_is_not_the_measurement(monkeypatch):
     assert abs(found.mean - 10) < Z * found.sem + 0.01
     luckiest = max(play(plan).returns.mean() for plan in plans[:-1])
     assert luckiest > 10 + 3 * math.sqrt(90 / 20) / 2  # what the search alone would have claimed
+
+
+@pytest.mark.parametrize(("search", "n_envs"), [(2, 2), (4, 4), (32, 4)])
+def test_a_search_with_emulators_loads_few_of_them(monkeypatch, search, n_envs):
+    """Loading a cartridge takes as long as a few episodes; the best wave is measured in blocks of the task's own."""
+    plans = []
+
+    def play(plan, **_):
+        plans.append(plan)
+        return Episodes.from_returns([0.0, 1.0], sigma=0.0, floor=0)
+
+    monkeypatch.setattr(blind, "play", play)
+    find_baseline(TASKS["freeway"], search=search, measure=64)
+    assert {plan.n_envs for plan in plans[:-1]} == {n_envs}
+    assert (plans[-1].n_envs, plans[-1].block_envs) == (None, TASKS["freeway"].blocks.n_envs)
 
 
 def test_seeds_change_the_measurement_and_nothing_else_does():

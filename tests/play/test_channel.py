@@ -510,6 +510,38 @@ def test_a_block_with_such_observations_is_refused():
         play(Plan(task=wide, policy=echo(2), noise=Noise.of((100.0, 0.1)), n_episodes=4))
 
 
+@pytest.mark.parametrize("large", [0, 1, 3])
+@pytest.mark.parametrize("row", [0, 2])
+def test_one_such_observation_is_enough(large, row):
+    """In whichever step and row of a block."""
+    honest = toy_task(fixed(4), pay_action, choices=None, floor=-1e9, ceiling=1e9)
+
+    def batch(n_envs, seeds, device):
+        env = honest.backend.batch(n_envs, seeds, device)
+        reset, step = env.reset, env.step
+        shown = []
+
+        def change(observation):
+            shown.append(observation.clone())
+            if len(shown) - 1 == large:
+                shown[-1][row] = -1e5
+            return shown[-1]
+
+        def changed_step(actions):
+            observation, *others = step(actions)
+            return change(observation), *others
+
+        env.reset = lambda: change(reset())
+        env.step = changed_step
+        return env
+
+    task = replace(honest, backend=replace(honest.backend, batch=batch))
+    plan = Plan(task=task, policy=echo(), noise=Noise.of(0.1), n_episodes=4, n_envs=4, episodes_per_env=1)
+    with pytest.raises(InputError, match=r"1e\+06 times as large"):
+        play(plan)
+    assert len(play(replace(plan, task=honest))) == 4
+
+
 @pytest.mark.parametrize("budget", [-1.0, float("nan")])
 def test_bad_budgets_are_refused(budget):
     with pytest.raises(InputError, match="budget must be >= 0"):

@@ -9,6 +9,7 @@ import torch
 
 from surefoot import make_task, rollout
 from surefoot.agents.policies import Policy, Spaces
+from surefoot.episodes import Episodes, mean_by_seed
 from surefoot.errors import DependentRowsError, InputError
 from surefoot.noise import Noise
 from surefoot.play.independence import check_independence
@@ -132,6 +133,25 @@ def test_means_of_seeds_are_what_is_looked_at_for_independence():
     alone = replace(episodes, returns=turns, metadata={**episodes.metadata, "draws_per_seed": 1})
     with pytest.raises(InputError, match="not independent"):
         check_independence(alone)
+
+
+def test_the_return_of_a_seed_is_the_mean_of_all_its_draws():
+    returns, block = mean_by_seed(np.array([1.0, 3.0, 5.0, 9.0]), {"draws_per_seed": 2, "block_size": 4})
+    assert (returns.tolist(), block) == ([2.0, 7.0], 2)
+    returns, block = mean_by_seed(np.array([1.0, 3.0]), {"block_size": 4})
+    assert (returns.tolist(), block) == ([1.0, 3.0], 4)
+
+
+def test_seeds_of_one_block_that_resemble_each_other_are_found():
+    """Planted: what a block of four seeds shares, in all six draws; counted in blocks of 24 seeds nothing is found."""
+    random = np.random.default_rng(0)
+    shared = np.repeat(random.normal(size=80), 24)
+    setup = {"draws_per_seed": 6, "block_size": 24, "n_envs": 4}
+    known = {"sigma": 0.2, "floor": -99, "ceiling": 99}
+    noise = random.normal(0, 0.01, shared.size)
+    check_independence(Episodes.from_returns(noise, **known, **setup))
+    with pytest.raises(InputError, match="the 4 returns of a block resemble each other"):
+        check_independence(Episodes.from_returns(shared + noise, **known, **setup))
 
 
 @pytest.mark.parametrize(

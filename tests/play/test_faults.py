@@ -1,6 +1,7 @@
 """How large faults are: known exactly where the sensor counts its steps."""
 
 import json
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -11,6 +12,7 @@ import surefoot
 from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.play.envs import trial
+from surefoot.play.task import Blocks
 
 
 class Clock(gymnasium.Env):
@@ -40,7 +42,10 @@ def brief_trial(monkeypatch):
 
 
 def measured(**others):
-    task = surefoot.make_task(Clock, floor=0, ceiling=1, max_steps=20)
+    # Of several blocks, which other processes could not hand back.
+    task = replace(
+        surefoot.make_task(Clock, floor=0, ceiling=1, max_steps=20), blocks=Blocks(n_envs=8, episodes_per_env=2)
+    )
     agent = surefoot.as_policy(lambda seen: torch.zeros(len(seen), dtype=torch.int64), task.spaces, batched=True)
     given = {"sigma": {"count": 0.5}, "steps": (1, 3), "n_episodes": 32} | others
     return {(one.fault, one.steps): one for one in surefoot.measure_faults(task, agent, **given)}

@@ -415,6 +415,9 @@ def test_a_step_reuses_the_memory_of_the_step_before():
     ("change", "match"),
     [
         ({"n_episodes": 0}, "n_episodes must be at least 1, got 0"),
+        ({"n_episodes": 10_000_001}, "n_episodes must be at most 10000000, got 10000001"),
+        ({"n_episodes": 200_001, "n_envs": 1, "episodes_per_env": 1}, "make 200,001 blocks, expected at most 200,000"),
+        ({"draws_per_seed": 0}, "draws_per_seed must be at least 1, got 0"),
         ({"seed": -1}, r"seed must be at least 0 and below 2\*\*128, got -1"),
         ({"n_envs": 0}, "n_envs must be at least 1, got 0"),
         ({"episodes_per_env": 0}, "episodes_per_env must be at least 1, got 0"),

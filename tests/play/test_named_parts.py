@@ -1,6 +1,7 @@
 """Noise and budget on the parts of an observation that are named; the others are out of every attacker's reach."""
 
 import argparse
+import shlex
 from pathlib import Path
 
 import gymnasium
@@ -98,9 +99,12 @@ def test_a_sigma_with_a_unit_must_have_the_units_of_its_part():
 
 def test_every_command_with_a_sigma_checks_its_unit(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    for command in ("certify --agent x", "attack --agent x", "train", "plan --agent x --require 0@1 --sigmas"):
-        option = [] if command.endswith("--sigmas") else ["--sigma"]
-        line = [*command.split(), *option, "camera=0.1m", "--env", "test_named_parts:Gates", "--max-steps", "1"]
+    commands = [f"{name} --agent x --sigma camera=0.1m" for name in ("certify", "attack", "explain-fault")]
+    commands += ["train --sigma camera=0.1m", "compare a b --sigma camera=0.1m"]
+    commands += ["compare a b --sigma 0.1 --sigma-b camera=0.1m", "plan --agent x --require 0@1 --sigmas camera=0.1m"]
+    commands += ["tune --agent x --budget 1 --sigmas 'camera=0.1; camera=0.1m'"]
+    for command in commands:
+        line = [*shlex.split(command), "--env", "test_named_parts:Gates", "--max-steps", "1"]
         assert main([*line, "--floor", "0", "--ceiling", "1"]) == 2
         assert "gives camera in m, but its unit is not declared" in capsys.readouterr().err
 

@@ -157,7 +157,7 @@ def test_planted_other_software_or_another_agent_is_rejected_before_it_runs(work
 
 def test_a_block_takes_a_core_or_a_share_of_a_gpu(workers, monkeypatch):
     assert needs_of(0.0) == {"CPU": 1}
-    able = [{"Resources": {"CPU": 16, "GPU": 2}}, {"Resources": {"CPU": 8, "GPU": 1}}]
+    able = [{"Resources": {"CPU": 16, "GPU": 2}}, {"Resources": {"CPU": 12, "GPU": 1}}]
     monkeypatch.setattr("surefoot.play.ray_cluster.able_nodes", lambda needs: able)
     assert needs_of(1.0) == {"CPU": 1, "GPU": 1.0}
     assert needs_of(0.5) == {"CPU": 4, "GPU": 0.5}

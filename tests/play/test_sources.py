@@ -1,6 +1,7 @@
 """Where environments come from: IDs, factories, classes, objects; arguments, wrappers, modules; parts of spaces."""
 
 import random
+import re
 import sys
 from functools import partial
 
@@ -104,6 +105,22 @@ def test_an_environment_object_is_made_again_from_its_spec():
     assert np.array_equal(played[0].returns, played[1].returns)
     fast = make_task(gymnasium.make("CartPole-v1"))
     assert isinstance(first(fast)[0], CartPole)
+
+
+def test_what_is_given_goes_around_what_a_spec_says():
+    """Arguments in place of those of the spec, wrappers outside of its own; and the record says what was made."""
+    env = gymnasium.wrappers.ClipReward(gymnasium.make("Pendulum-v1", g=3.0), -1.0, 1.0)
+    source = Source.of(env, kwargs={"g": 2.0}, wrappers=("TimeAwareObservation",))
+    assert source.setup["env_kwargs"] == {"g": 2.0}
+    opened = source.open()
+    assert opened.unwrapped.g == 2.0
+    made = []
+    while isinstance(opened, gymnasium.Wrapper):
+        made.append(type(opened).__name__)
+        opened = opened.env
+    named = [re.split(r"[:=]", text) for text in source.setup["wrappers"]]
+    assert [next(part for part in parts if part in made) for parts in named] == ["ClipReward", "TimeAwareObservation"]
+    assert made.index("TimeAwareObservation") < made.index("ClipReward")
 
 
 def test_an_environment_object_that_its_spec_does_not_make_is_refused():

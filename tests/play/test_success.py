@@ -118,7 +118,11 @@ def test_limits_of_other_returns_are_refused(given):
 
 @pytest.mark.parametrize(
     ("success", "message"),
-    [("is_even", "its info has no 'is_even', only is_odd"), (never_says, "must answer True or False")],
+    [
+        ("is_even", "its info has no 'is_even', only is_odd"),
+        (never_says, "must answer True or False"),
+        ("math:pi", "there is no function 'math:pi'; give success='module:function'"),
+    ],
 )
 def test_condition_that_does_not_answer(success, message):
     with pytest.raises(InputError, match=message):

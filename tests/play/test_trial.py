@@ -30,6 +30,7 @@ def test_honest_environments_are_accepted(kind):
         (misbehaving.Harder, "that has run episodes runs others than a new copy after reset with the same seed"),
         (misbehaving.FatePerObject, "that has run episodes runs others than a new copy after reset with the same seed"),
         (misbehaving.Touching, "that are stepped in turn influence one another"),
+        (misbehaving.OnceSeeded, "with the same seed run different episodes"),
     ],
 )
 def test_a_broken_rule_is_named(kind, rule):
@@ -88,6 +89,18 @@ def test_slow_environments_are_tried_for_fewer_steps(monkeypatch):
     monkeypatch.setattr(misbehaving, "STEPS", trial.FEWEST)
     with pytest.raises(InputError, match="same seed"):
         task_of(misbehaving.LateDraw)
+
+
+def test_what_is_shown_is_compared_bit_for_bit_in_each_of_its_parts():
+    shown = [trial.ShownStep(np.array([1.0, 2.0]), 0.5, False)] * 2
+    assert trial._are_equal(shown, list(shown))
+    for change in (
+        {"observation": np.array([1.0, np.nextafter(2.0, 3.0)])},
+        {"reward": float(np.nextafter(0.5, 1.0))},
+        {"over": True},
+    ):
+        assert not trial._are_equal(shown, [shown[0], shown[1]._replace(**change)]), change
+    assert not trial._are_equal(shown, shown[:1])
 
 
 def test_rounding_is_small():

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import surefoot
 import toys
@@ -288,6 +289,24 @@ class Global(vector_toys.Walk):
         return np.random.normal(0, 0.1, self.num_envs)  # noqa: NPY002
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(1.0, 2.0, (3,)),
+        spaces.Box(np.float32([-3, -1]), np.float32([-2, 1])),
+        spaces.Discrete(3, start=5),
+        spaces.MultiDiscrete([2, 3], start=[4, -7]),
+        spaces.MultiBinary((2, 2)),
+    ],
+    ids=str,
+)
+def test_rows_without_an_episode_are_stepped_with_an_action_that_is_allowed(space):
+    """Those of the last block, from its first step on."""
+    first = vector._first_action(space)
+    assert space.contains(first)
+    assert np.asarray(first).dtype == space.dtype
+
+
 def test_blocks_that_draw_from_a_global_stream_share_nothing_and_leave_ours_alone():
     ours = np.random.get_state()[1].tolist()  # noqa: NPY002
     drawn = []
@@ -334,6 +353,7 @@ def test_purposes_and_seeds_have_other_simulators():
         (vector_toys.SharedWind, "the rows of vector_toys:SharedWind share random numbers"),
         (vector_toys.Crowd, "rows of vector_toys:Crowd depend on what their neighbors do"),
         (vector_toys.Pushed, "rows of vector_toys:Pushed depend on what their neighbors do"),
+        (vector_toys.Pulled, "rows of vector_toys:Pulled depend on what their neighbors do"),
         (vector_toys.OneGenerator, "rows of vector_toys:OneGenerator depend on .* when these end"),
         (vector_toys.DeafToMask, "rows of vector_toys:DeafToMask depend on .* when these end"),
         (vector_toys.Unrepeatable, "two copies of vector_toys:Unrepeatable with the same seed run different episodes"),
@@ -351,6 +371,66 @@ def test_a_bad_simulator_is_rejected_by_what_it_does(kind, message):
     with pytest.raises(InputError, match=message) as caught:
         task_of(kind)
     assert "\n" not in str(caught.value)
+
+
+def shown_by_seeds(change):
+    """Return what 32 seeds show of 32 rows in 20 steps, each number and end by chance, after a change of each table."""
+    random = np.random.default_rng(0)
+    tables = []
+    for seed in range(32):
+        arrays = {
+            "observations": random.normal(size=(21, 32, 3)),
+            "rewards": random.normal(size=(20, 32)),
+            "over": np.arange(20)[:, None] >= random.integers(5, 20, size=32),
+        }
+        change(arrays, seed)
+        tables.append(vector_trial.Table(**arrays))
+    return tables
+
+
+def first_seen(arrays, row, size):
+    arrays["observations"][0, row, 1] += size
+
+
+def last_seen(arrays, row, size):
+    arrays["observations"][-1, row, 2] += size
+
+
+def earned(arrays, row, size):
+    arrays["rewards"][7, row] += 8 * size
+
+
+def length(arrays, row, size):
+    arrays["over"][:, row] = np.arange(20)[:, None] >= 4 + size
+
+
+@pytest.mark.parametrize("shift", [first_seen, last_seen, earned, length])
+def test_what_rows_share_is_found_in_what_they_see_first_and_last_earn_and_last(shift):
+    """In one of these alone: in every seed all rows have a number of the seed more, or every row one of its own."""
+
+    def by_seed(arrays, seed):
+        shift(arrays, np.arange(32), seed % 7)
+
+    def by_row(arrays, _):
+        for row in range(32):
+            shift(arrays, [row], row % 7)
+
+    assert vector_trial._dependent_rows(shown_by_seeds(lambda *_: None)) is None
+    assert vector_trial._dependent_rows(shown_by_seeds(by_seed)) == vector_trial.ROWS_ALIKE
+    assert vector_trial._dependent_rows(shown_by_seeds(by_row)) == vector_trial.DIFFERENT
+
+
+@pytest.mark.parametrize("name", ["observations", "rewards", "over"])
+def test_rows_that_differ_in_one_number_are_no_copies(name):
+    def copied(arrays, _):
+        for array in arrays.values():
+            array[:, 1] = array[:, 0]
+
+    table = shown_by_seeds(copied)[0]
+    assert table.rows()[1] == table.rows()[0]
+    getattr(table, name)[3, 1] = 1 - getattr(table, name)[3, 1]
+    assert table.rows()[1] != table.rows()[0]
+    assert len(set(table.rows())) == 32
 
 
 def test_what_coincides_by_chance_is_no_copy():

@@ -141,7 +141,12 @@ def test_the_command_says_it_in_units_of_parts(capsys):
     assert "  3600 s               23\n" in said
     assert main([*asked, "--sigma", "glucose=40,minutes=10"]) == 0
     assert "96 steps             32.6           8.16\n" in capsys.readouterr().out
-    assert main([*asked, "--per-step"]) == 2
+    for more in (["--per-step"], ["--norm", "linf"], ["cartpole-5"], ["--shape", "2"]):
+        capsys.readouterr()
+        assert main([*asked[:2], *more, *asked[2:]]) == 2
+        assert "explain-budget takes " in capsys.readouterr().err
+    assert main(["explain-budget", "80", "--feature-units", "m"]) == 2
+    assert "explain-budget takes --feature-units, and with them" in capsys.readouterr().err
     assert main([*asked, "--sigma", "glucose=40m"]) == 2
     assert "its unit is mg/dL" in capsys.readouterr().err
     assert main([*asked[:-2], "--sigma", "glucose=40"]) == 2

@@ -1,6 +1,8 @@
 """Every argument of the functions that run episodes from Python arrives in the plan, the grid or the agent's lookup."""
 
 import inspect
+from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,12 +10,16 @@ import pytest
 import surefoot
 from stand_ins import Reached
 from surefoot.api import attack as attack_curve
+from surefoot.attacks.registry import Configuration, Method
+from surefoot.attacks.victim import smoothing_of
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
+from surefoot.play.channel import Scope
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
 from surefoot.runs import rollout, taped_episode
+from surefoot.runs.attacked import AttackGrid, Trial
 from surefoot.runs.returns import read_returns
 from surefoot.runs.taped_episode import attacked_plan
 from toys import Spy, actor_with_critic, balancer, short_pole
@@ -106,6 +112,8 @@ def test_noise_on_actions_and_what_is_attacked_arrive_in_a_rollout(monkeypatch):
         for attacker in ("random", Spy()):
             attacked = {"attacker": attacker, "budget": 0.5, "channel": channel}
             assert rollout.rollout("mountain-car", agent, **options, **attacked).channels == channels
+    with pytest.raises(InputError, match="channel= says what an attacker perturbs: give one"):
+        rollout.rollout("mountain-car", agent, **options, channel="both")
 
 
 def test_what_only_an_attack_takes_arrives(monkeypatch):
@@ -147,6 +155,97 @@ def test_every_argument_of_attack_arrives_somewhere(monkeypatch, tmp_path):
         monkeypatch.setattr(attack_curve, stage.__name__, stage)
     assert attack_curve.attack(**given) == "curve"
     assert reached == given
+
+
+@pytest.mark.parametrize(("name", "given"), [("certificate", "run"), ("record", True)])
+def test_what_belongs_into_a_directory_is_refused_without_one(name, given, monkeypatch):
+    """At once, not after an attacker has learned."""
+    monkeypatch.setattr(attack_curve, "attack_grid", lambda *_, **__: pytest.fail("begun"))
+    with pytest.raises(InputError, match=f"{name}= goes with out="):
+        surefoot.attack(TASK, balancer(), budgets=[0.1], method="learned", **{name: given})
+
+
+def test_every_field_of_a_configuration_is_that_of_its_grid(monkeypatch):
+    """An attack is built of nothing else: what does not arrive is attacked as if it were not there."""
+    seen = []
+    monkeypatch.setattr(Method, "attacker", lambda self, chosen: seen.append(chosen) or Spy())
+    car, policy, noise = surefoot.get_task("mountain-car"), actor_with_critic(), Noise.of(0.2, 0.3)
+    push, learned = object(), object()
+    base = Plan(task=car, policy=policy, noise=noise, n_episodes=4, channels=BOTH)
+    grid = AttackGrid(
+        base=base, budgets=(0.5,), lambdas=(0.7,), method="adaptive", noise_samples=9, push=push, attacker=learned
+    )
+    expected = {
+        "task": car,
+        "policy": policy,
+        "budget": 0.4,
+        "smoothing": smoothing_of(noise, 9),
+        "noise": noise,
+        "channels": BOTH,
+        "per_step": False,
+        "push": push,
+        "lambda_q": 0.6,
+        "attacker": learned,
+    }
+    plan = grid.plan(0.4, 0.6)
+    assert {field.name: getattr(seen[-1], field.name) for field in fields(Configuration)} == expected
+    assert (plan.budget, plan.purpose, plan.channels) == (0.4, (Purpose.ATTACK,), BOTH)
+    stepwise = replace(base, noise=Noise.of(0.2), channels=("observations",), scope=Scope(per_step=True))
+    replace(grid, base=stepwise)
+    assert seen[-1].per_step
+    # Of the strongest attack the method and its lambda are those of the lowest mean at the same budget.
+    tried = [
+        Trial(budget=0.5, method="paper", lambda_=0.1, mean=7.0),
+        Trial(budget=0.5, method="paper", lambda_=0.3, mean=5.0),
+    ]
+    tried += [
+        Trial(budget=0.4, method="paper", lambda_=0.4, mean=6.0),
+        Trial(budget=0.6, method="paper", lambda_=0.2, mean=1.0),
+    ]
+    replace(grid, base=stepwise, method="strongest", trials=tuple(tried)).plan(0.5, None)
+    assert seen[-1].lambda_q == 0.3
+
+
+def test_the_attacker_of_a_run_is_the_one_in_its_directory(tmp_path, monkeypatch):
+    """One that is given is kept there; planted: another one is there already, of a run that was killed after it."""
+
+    class Kept:
+        def __init__(self, sha256):
+            self.sha256 = sha256
+
+        def save(self, path):
+            path.write_text(self.sha256)
+
+    monkeypatch.setattr(attack_curve, "load_attacker", lambda path: Kept(path.read_text()))
+    monkeypatch.setattr(attack_curve, "train_attacker", lambda *_: Kept("learned"))
+    monkeypatch.setattr(Method, "attacker", lambda self, chosen: Spy())
+    base = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.2), n_episodes=4)
+    grid = AttackGrid(base=base, budgets=(0.5,), method="learned")
+    for _ in range(2):
+        assert attack_curve.prepare_attacker(grid, 1.0, tmp_path).attacker.sha256 == "learned"
+    given = replace(grid, attacker=Kept("given"))
+    with pytest.raises(InputError, match="is another attacker than attacker=; leave that out, or choose another out="):
+        attack_curve.prepare_attacker(given, 1.0, tmp_path)
+    assert (tmp_path / "attacker.npz").read_text() == "learned"
+    (tmp_path / "attacker.npz").unlink()
+    for _ in range(2):
+        assert attack_curve.prepare_attacker(given, 1.0, tmp_path).attacker.sha256 == "given"
+    assert (tmp_path / "attacker.npz").read_text() == "given"
+    assert attack_curve.prepare_attacker(given, 1.0, None).attacker.sha256 == "given"
+
+
+def test_the_strongest_attack_is_looked_for_in_the_time_that_is_left(monkeypatch):
+    """Half of two minutes is for learning; it took 30 seconds, so that 90 are left."""
+    clock = iter((100.0, 130.0))
+    spent = {}
+    monkeypatch.setattr(attack_curve, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(attack_curve, "can_be_learned", lambda task, policy: True)
+    monkeypatch.setattr(attack_curve, "_with_attacker", lambda grid, minutes, *_: spent.update(minutes=minutes) or grid)
+    monkeypatch.setattr(attack_curve, "choose_strongest", lambda grid, **how: spent.update(how))
+    base = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.2), n_episodes=4)
+    grid = AttackGrid(base=base, budgets=(0.5,), method="strongest")
+    attack_curve.prepare_attacker(grid, 2.0, None, workers=3)
+    assert (spent["minutes"], spent["seconds"], spent["workers"].n) == (1.0, 90.0, 3)
 
 
 def test_the_numbers_of_a_curve_are_those_of_its_summary():

@@ -8,12 +8,16 @@ import pytest
 
 from pages import attacked as written_attack
 from pages import certified as written_certificate
-from surefoot.episodes import Episodes
+from surefoot.api.query import Requirement
+from surefoot.api.returns import certify_returns
+from surefoot.episodes import Baseline, Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
 from surefoot.noise import Noise
 from surefoot.play.channel import Scope
+from surefoot.play.measured_baselines import BASELINES
 from surefoot.play.plan import Plan
+from surefoot.proof.comparison import COMPARISON_FILE, Question
 from surefoot.proof.query import Query, certify, certify_shared_budget
 from surefoot.proof.stopping import StoppingRule
 from surefoot.report.sentences import IDLE_SHARE
@@ -23,7 +27,7 @@ from surefoot.runs.attacked import AttackGrid, matching_certificates, summary
 from surefoot.runs.certified import certified_run, run_name
 from surefoot.runs.finish import MOST_NEIGHBORS, write_run_report
 from surefoot.runs.folder import RunFolder, kept_episodes
-from surefoot.runs.read import neighbors, read_run
+from surefoot.runs.read import _find_baseline, neighbors, read_run
 from surefoot.runs.shares import Share, run_share
 from toys import balancer, short_pole
 
@@ -204,6 +208,27 @@ def test_a_missing_configuration_does_not_shift_records_to_other_budgets(tmp_pat
     assert run.attack["budgets"] == [0.4, 1.0]
 
 
+@pytest.mark.parametrize("name", ["budgets", "curve", "curve_sem", "curve_lambda", "budget_used_per_step"])
+def test_an_attack_that_lists_more_or_less_than_its_budgets_is_refused(tmp_path, name):
+    """Each list by itself: what is left over would be shown at another budget, or not at all."""
+    result = written_attack(tmp_path)
+    for listed in (result[name][:-1], [*result[name], result[name][0]]):
+        write_json(tmp_path / "attack.json", {**result, name: listed})
+        with pytest.raises(InputError, match=r"expected one (mean and one standard error|value gap and one list)"):
+            read_run(tmp_path)
+
+
+def test_an_attack_of_an_unknown_scope_is_refused(tmp_path):
+    """A page would show its budgets as those of whole episodes."""
+    result = written_attack(tmp_path)
+    for scope in ("l2 per step", "linf per step"):
+        write_json(tmp_path / "attack.json", {**result, "scope": scope})
+        assert read_run(tmp_path).identity["scope"] == scope
+    write_json(tmp_path / "attack.json", {**result, "scope": "l2 per week"})
+    with pytest.raises(InputError, match="no budget has the scope 'l2 per week'"):
+        read_run(tmp_path)
+
+
 def test_records_are_those_of_the_lambda_with_the_lowest_mean_at_their_budget(tmp_path):
     """Here the second at the first budget and the first at the second."""
     result = written_attack(tmp_path)
@@ -246,6 +271,42 @@ def test_a_run_is_not_its_own_neighbor(street):
     shutil.copy(street / "attack" / "attack.json", street / "certificate")
     names = [run.name for run in neighbors(street / "certificate", read_run(street / "certificate"))]
     assert names == ["attack"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sigma": 0.4},
+        {"sigma_per_feature": [0.2, 0.4, 0.4, 0.4]},
+        {"action_sigma": 0.1},
+        {"stochastic": True},
+        {"scope": "l2 per step"},
+        {"task": "cartpole-1"},
+        {"agent_sha256": "hash of another"},
+        {"max_steps": 50},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_runs_match_that_differ_in_nothing_that_names_the_setup(street, change):
+    """Planted: one of two attacks is on another setup; where both are, they match again."""
+    one = read_json(street / "attack" / "attack.json") | {"max_steps": 200}
+    write_json(street / "attack" / "attack.json", one)
+    shutil.copytree(street / "attack", street / "other")
+    runs = [read_run(street / name) for name in ("attack", "other")]
+    assert runs[0].matches(runs[1])
+    write_json(street / "other" / "attack.json", one | change)
+    runs[1] = read_run(street / "other")
+    assert not runs[0].matches(runs[1])
+    assert not runs[1].matches(runs[0])
+    write_json(street / "attack" / "attack.json", one | change)
+    assert read_run(street / "attack").matches(runs[1])
+
+
+def test_the_measured_baseline_of_a_task_is_that_of_its_plain_return_without_noise_on_actions():
+    run_here = {"task": "cartpole-1", "block_size": 8}
+    assert _find_baseline(run_here, None) == BASELINES["cartpole-1"]
+    for change in ({"gamma": 0.9}, {"action_sigma": 0.1}, {"task": "another"}, {"block_size": None}):
+        assert _find_baseline(run_here | change, None) is None, change
 
 
 def test_a_page_shows_a_few_neighbors(street, monkeypatch):
@@ -313,6 +374,30 @@ def test_another_goal_is_another_setup(tmp_path):
     assert again.lower.tolist() == made.lower.tolist()
 
 
+def test_what_was_typed_and_what_a_run_is_held_against_are_written_down(tmp_path):
+    """By every function that writes a run."""
+    baseline = Baseline(mean=7.0, sem=0.1, n_episodes=9, what="it", command="measure it")
+    plan = replace(BASE, task=replace(TASK, name="short", baseline=baseline))
+    query = Query(budgets=(0.0,))
+    rule = StoppingRule(budget=0.2, tolerance=0.5)
+    certified_run(plan, query, tmp_path / "certified", command="typed", figure=False)
+    certified_run(plan, query, tmp_path / "sequential", goal=rule, command="typed", figure=False)
+    attacked.attacked_run(AttackGrid(base=plan, budgets=(0.1,), method="random"), tmp_path / "attack", command="typed")
+    for name in ("certified", "sequential", "attack"):
+        notes = read_json(tmp_path / name / "run.json")
+        assert (notes["command"], notes["baseline"]) == ("typed", baseline.to_json()), name
+    notes = read_json(tmp_path / "sequential" / "run.json")
+    assert (notes["goal"], notes["stopped"]) == (rule.to_json(), "all played")
+    certify_returns(
+        episodes(), query, require=Requirement(5.0, 0.1), out=tmp_path / "given", source="the column r", command="typed"
+    )
+    notes = read_json(tmp_path / "given" / "run.json")
+    assert (notes["command"], notes["returns"], notes["required_budget"]) == ("typed", "the column r", 0.1)
+    pair = {"A": plan, "B": replace(plan, seed=1)}
+    compared.compared_run(pair, Question(confidence=0.95), tmp_path / "compared", command="typed")
+    assert read_json(tmp_path / "compared" / COMPARISON_FILE)["command"] == "typed"
+
+
 def test_a_run_that_found_blocks_says_that_it_was_resumed(tmp_path):
     run_share(BASE, Share(1, 2), tmp_path)
     certified_run(BASE, Query(budgets=(0.0,)), tmp_path, figure=False)
@@ -327,6 +412,8 @@ def test_budgets_of_other_threats_are_not_shown_as_those_of_one_episode(tmp_path
     certified_run(BASE, Query(budgets=(0.3,)), tmp_path / "episode", required=0.3, record=True, figure=False)
     certified_run(BASE, Query(budgets=(0.3,), threat=SharedBudget(3)), tmp_path / "shared", record=True, figure=False)
     assert taped[0]["attacked"].budget == 0.3
+    required = [read_json(tmp_path / name / "run.json")["required_budget"] for name in ("episode", "shared")]
+    assert required == [0.3, None]
     assert list(taped[1]) == ["quiet"]
 
 

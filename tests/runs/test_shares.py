@@ -9,6 +9,7 @@ import pytest
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.files import read_json, write_json
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.runs.folder import RunFolder
@@ -101,6 +102,24 @@ def test_other_setups_are_refused(shares, tmp_path):
         merge(shares, tmp_path / "merged")
     shutil.copy(shares[0] / "setup.json", shares[2])  # and if the setup lies about its blocks
     with pytest.raises(InputError, match=r"000002\.npz is not block 2 of its run"):
+        merge(shares, tmp_path / "merged")
+
+
+@pytest.mark.parametrize("change", [{"schema": 2}, {"n_planned": None}, {"block_size": 0}, {"n_planned": "13"}])
+def test_a_setup_that_says_no_blocks_is_none_of_a_share(shares, tmp_path, change):
+    """In all shares, so that they do not differ."""
+    for share in shares:
+        write_json(share / "setup.json", read_json(share / "setup.json") | change)
+    with pytest.raises(InputError, match=r"setup\.json is not the setup of a share"):
+        merge(shares, tmp_path / "merged")
+
+
+@pytest.mark.parametrize("which", [0, 2])
+def test_a_setup_with_one_key_more_is_another(shares, tmp_path, which):
+    """Whichever share has it: what one setup alone says is compared, too."""
+    path = shares[which] / "setup.json"
+    write_json(path, {**read_json(path), "luck": "0"})
+    with pytest.raises(InputError, match=r"are shares of different runs \(luck (None and 0|0 and None)\)"):
         merge(shares, tmp_path / "merged")
 
 

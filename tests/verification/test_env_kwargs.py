@@ -113,8 +113,10 @@ def test_files_are_found_wherever_arguments_name_them(here, monkeypatch):
     (here / "b.xml").write_text("b")
     monkeypatch.setenv("HOME", str(here))
     kwargs = {"deep": [{"file": "a.xml"}, "none.xml", 3, None, "x" * 5000, "\0"], "home": "~/b.xml"}
-    source = Source(maker="CartPole-v1", kwargs=kwargs, wrappers=('my:Wrapper={"file": "b.xml"}',))
-    assert sorted(source.files) == ["a.xml", "b.xml", "~/b.xml"]
+    (here / "c.xml").write_text("c")
+    around = ('my:Wrapper={"file": "b.xml"}', "my:Plain", 'my:Other={"deep": [["c.xml"]]}')
+    source = Source(maker="CartPole-v1", kwargs=kwargs, wrappers=around)
+    assert sorted(source.files) == ["a.xml", "b.xml", "c.xml", "~/b.xml"]
     assert source.files["b.xml"] == source.files["~/b.xml"] != source.files["a.xml"]
     assert source.setup["env_files"] == source.files
     assert "env_files" not in Source(maker="CartPole-v1", kwargs={"name": "none.xml"}).setup

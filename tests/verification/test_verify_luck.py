@@ -137,7 +137,8 @@ def test_a_function_of_observation_and_info_is_imported_if_it_is_allowed(tmp_pat
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (["--luck", "7"], "places below 4, the size of an observation"),
+        # Counted from 0, the first that is outside.
+        (["--luck", "0,4"], "places below 4, the size of an observation"),
         (["--luck", "angle"], "--luck must be places in the first observation"),
         (["--luck", "0", "--per-step"], "--luck goes with certificates of whole episodes"),
         (["--luck", "0", "--draws-per-seed", "2"], "--luck goes with certificates of whole episodes"),

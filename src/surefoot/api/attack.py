@@ -28,6 +28,7 @@ from surefoot.proof.certificate import Certificate
 from surefoot.proof.inconsistency import Inconsistency, inconsistencies
 from surefoot.report.page import REPORT_FILE, write_report
 from surefoot.runs.attacked import (
+    UNATTACKED,
     AttackGrid,
     Trial,
     attacked_run,
@@ -179,6 +180,11 @@ def attack(
     Raises:
         InputError: If the agent does not fit the task, or does not have what the attack needs.
     """
+    # Before an attacker learns for minutes.
+    if out is None and certificate is not None:
+        raise InputError("certificate= goes with out=, where what is compared is written")
+    if out is None and record:
+        raise InputError("record= goes with out=, where the episode is written")
     grid = attack_grid(
         task,
         agent,
@@ -203,8 +209,6 @@ def attack(
         return attack_into(
             folder, grid, workers=workers, certificate=certificate, progress=progress_callback, record=record
         )
-    if certificate is not None:
-        raise InputError("certificate= goes with out=, where what is compared is written")
     processes = as_processes(workers, grid.base.gpu_share)
     result, records = run_grid(grid, None, workers=processes, progress=progress_callback)
     return _make_curve(result, records, grid.attacker)
@@ -298,6 +302,9 @@ def _with_attacker(
     # A given one is kept too, so that the run can be repeated from its directory.
     if path is not None and not path.exists():
         attacker.save(path)
+    # Another one that is there may have taken minutes to learn.
+    if path is not None and load_attacker(path).sha256 != attacker.sha256:
+        raise InputError(f"{path} is another attacker than attacker=; leave that out, or choose another out=")
     return replace(grid, attacker=attacker)
 
 
@@ -384,9 +391,10 @@ def attack_share(
 
 def _check_reusable(grid: AttackGrid, folder: Path) -> None:
     check_no_run(folder)
-    # Each configuration is a run with a setup of its own, and may have been run before the others.
-    for budget, lambda_ in grid.configurations():
-        check_reusable(grid.base, folder / configuration_name(budget, lambda_))
+    # Each configuration is a run with a setup of its own, and may have been run before the others; so are the twins.
+    names = [configuration_name(*one) for one in grid.configurations()]
+    for name in (*names, UNATTACKED):
+        check_reusable(grid.base, folder / name)
 
 
 def _make_curve(

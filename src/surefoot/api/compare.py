@@ -107,11 +107,19 @@ def compare(
     if all(record is not None for record in records):
         _refuse_running(
             task=task,
+            sigma=sigma,
+            sigma_b=sigma_b,
             attack=attack,
             n_episodes=n_episodes,
             max_episodes=max_episodes,
             seed=seed,
+            n_stack=n_stack,
+            stochastic=stochastic or None,
+            pixel_max=pixel_max,
+            allow_pickle=allow_pickle or None,
             record=record or None,
+            vecnormalize=vecnormalize,
+            vecnormalize_b=vecnormalize_b,
         )
         return _compare_records(records, (a, b), question, out=out, command=command)
     if any(record is not None for record in records):

@@ -26,6 +26,7 @@ from surefoot.cli.options import (
     print_json,
     print_table,
     progress_bar,
+    refuse,
     say,
     show_share,
     units_of,
@@ -163,6 +164,9 @@ def _parse_lambdas(text: str) -> str | tuple[float, ...]:
 
 def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report; 3 if one of the certificates and the attack contradict each other."""
+    if arguments.blocks is not None:
+        of_whole_run = ("minutes", "certificate", "record")
+        refuse(arguments, of_whole_run, "--blocks: a share has no curve; use them when all shares are merged")
     # Loads torch, which the help of a command must not wait for; so in the other commands.
     from surefoot.api.attack import attack_grid, attack_into, attack_share, prepare_attacker
     from surefoot.api.setup import RUNS, noise_of

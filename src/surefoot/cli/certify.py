@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.api.query import Requirement, stopping_rule, threat_of
 from surefoot.cli.options import (
+    DECLARED,
     add_action_sigma,
     add_agent,
     add_common,
@@ -194,6 +195,13 @@ def run_certify(arguments: argparse.Namespace) -> int:
     chosen = one_of(arguments, "certify", "returns")
     if arguments.returns is not None:
         return _certify_returns(arguments)
+    if arguments.blocks is not None:
+        of_whole_run = ("require", "tol", "tol_budget", "max_episodes", "record", "baseline", "bundle")
+        refuse(
+            arguments,
+            (*of_whole_run, "draws_per_seed", "luck"),
+            "--blocks: a share is not certified; use them when all shares are merged",
+        )
     # Without noise on actions something must say how much the observations have.
     needed = ("agent", "sigma") if arguments.action_sigma == 0 else ("agent",)
     task = task_of(arguments, *needed, chosen=chosen, gamma=arguments.gamma)
@@ -295,8 +303,6 @@ def _run_share(arguments: argparse.Namespace, task: Task, agent: Policy | None, 
     """Run some of the blocks; nothing is certified of them."""
     from surefoot.api.certify import certify_share
 
-    of_whole_run = ("require", "tol", "tol_budget", "max_episodes", "record", "bundle", "draws_per_seed", "luck")
-    refuse(arguments, of_whole_run, "--blocks: a share is not certified; use them when all shares are merged")
     with workers_of(arguments) as workers, progress_bar("running", "episodes", arguments) as report:
         folder, n_episodes = certify_share(
             task,
@@ -316,9 +322,9 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
     from surefoot.api.returns import certify_returns
     from surefoot.runs.returns import STANDARD_INPUT, read_returns
 
-    running = ("agent", "workers", "ray", "blocks", "seed", "gamma", "tol", "tol_budget", "max_episodes")
-    about_agents = ("action_sigma", "mixed", "units", "draws_per_seed", "luck", "baseline", "record", "bundle")
-    refuse(arguments, (*running, *about_agents, *OF_ENVIRONMENT), "--returns: no episodes are run")
+    running = ("workers", "ray", "device", "blocks", "seed", "gamma", "episodes", "tol", "tol_budget", "max_episodes")
+    about_agents = ("agent", "action_sigma", "mixed", "units", "draws_per_seed", "luck", "baseline", "record", "bundle")
+    refuse(arguments, (*running, *about_agents, *DECLARED, *OF_ENVIRONMENT), "--returns: no episodes are run")
     episodes, taken = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     run = certify_returns(
         episodes,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surefoot.cli.options import (
+    DECLARED,
     add_common,
     add_confidence,
     add_declared,
@@ -18,18 +19,21 @@ from surefoot.cli.options import (
     parse_sigma,
     print_json,
     progress_bar,
+    refuse,
     say,
     workers_of,
 )
 from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
-from surefoot.cli.task import DEFINED, Chosen, add_task, is_path, task_of
+from surefoot.cli.task import OF_ENVIRONMENT, Chosen, add_task, is_path, task_of
 from surefoot.errors import InputError
 
 if TYPE_CHECKING:
     from surefoot.proof.comparison import Comparison
 
 IDLE = "no episodes are run"
-DECLARED = ("n_stack", "pixel_max", "vecnormalize", "vecnormalize_b")  # of agents
+# What says which episodes are run, besides how the environment is made.
+RUNNING: tuple[str, ...] = ("task", "env", "sigma", "sigma_b", "attack", "episodes", "max_episodes", "seed", "record")
+RUNNING += (*DECLARED, "vecnormalize_b")
 
 
 def add_compare(commands: Any) -> None:
@@ -164,12 +168,9 @@ def _running_options(arguments: argparse.Namespace, a: str) -> dict[str, Any]:
 
 def _refuse_idle(arguments: argparse.Namespace) -> None:
     """Refuse options about running episodes where none are run."""
-    names = ["task", "env", "sigma", "sigma_b", "attack", "episodes", "max_episodes", "seed", *DECLARED, *DEFINED]
     given = []
-    for name in (*names, "record", "stochastic", "allow_pickle"):
-        value = getattr(arguments, name)
-        # A seed or a sigma of 0 equals False, and is given.
-        if name not in ("floor", "ceiling") and value is not None and value is not False:
+    for name in (*RUNNING, *OF_ENVIRONMENT):
+        if getattr(arguments, name) != arguments.parser.get_default(name):
             given.append("TASK" if name == "task" else f"--{name.replace('_', '-')}")
     if given:
         raise InputError(f"{', '.join(given)} cannot be combined with episodes: {IDLE}")
@@ -211,8 +212,9 @@ def _compare_algorithms(arguments: argparse.Namespace) -> int:
     """Compare two algorithms by their training runs."""
     from surefoot.proof.training_runs import compare_training_runs
 
-    if arguments.a is not None or arguments.better_than is not None or arguments.no_worse_than is not None:
-        raise InputError("--runs compares two algorithms: it cannot be combined with agents or a gate")
+    if arguments.a is not None:
+        raise InputError("--runs compares two algorithms: it cannot be combined with agents")
+    refuse(arguments, ("better_than", "no_worse_than", "margin", "budgets", "only_wins", "out"), "--runs")
     _refuse_idle(arguments)
     a, b = (_scores_of(pattern, arguments) for pattern in arguments.runs)
     compared = compare_training_runs(a, b, arguments.confidence)

@@ -74,6 +74,9 @@ def add_explain(commands: Any) -> None:
 
 def run_explain(arguments: argparse.Namespace) -> None:
     """Print what the budget is."""
+    given = [name for name in ("task", "env", "shape") if getattr(arguments, name) is not None]
+    if len(given) > 1:
+        raise InputError(f"explain-budget takes one of TASK, --env and --shape, got {' and '.join(given)}")
     lines = []
     table = []
     if isinstance(arguments.sigma, dict) or arguments.feature_units is not None:
@@ -132,9 +135,6 @@ def _inspect_environment(arguments: argparse.Namespace) -> Inspected:
 
 def _find_observations(arguments: argparse.Namespace) -> tuple[str | None, tuple[int, ...] | None, int | None]:
     """Return the environment, the shape of an observation and the most steps, as far as they are known."""
-    given = [name for name in ("task", "env", "shape") if getattr(arguments, name) is not None]
-    if len(given) > 1:
-        raise InputError(f"explain-budget takes one of TASK, --env and --shape, got {' and '.join(given)}")
     if arguments.shape is not None:
         return None, tuple(int(size) for size in arguments.shape), arguments.max_steps
     if arguments.task is not None:
@@ -164,7 +164,8 @@ def add_faults(commands: Any) -> None:
         ),
     )
     add_task(parser)
-    add_agent(parser)
+    # What is observed is kept in this process.
+    add_agent(parser, workers=False)
     section(parser, AGENT).add_argument(
         "--sigma", type=parse_sigma, metavar="S", help="the agent's noise, as certify takes it (default: the task's)"
     )

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from surefoot.play.workers import Workers
     from surefoot.runs.shares import Share
 
+# What ``add_declared`` adds: what an agent's file does not say.
+DECLARED = ("n_stack", "stochastic", "pixel_max", "allow_pickle", "vecnormalize")
+
 
 def add_common(parser: argparse.ArgumentParser, *, writes: bool = True, own_seed: bool = False) -> None:
     """Add the options that every long run has.
@@ -77,12 +80,13 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> None:
+def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False, workers: bool = True) -> None:
     """Add the options that say which agent to run, and with how many processes.
 
     Args:
         parser: Of the command.
         recorded: Whether a record says what else is declared about the agent.
+        workers: Whether other processes can run it.
     """
     section(parser, AGENT).add_argument(
         "--agent",
@@ -91,7 +95,8 @@ def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> Non
         "of a torch module or function (default: the task's pretrained agent)",
     )
     add_declared(parser, recorded=recorded)
-    add_workers(parser)
+    if workers:
+        add_workers(parser)
 
 
 def add_declared(parser: argparse.ArgumentParser, *, recorded: bool = False) -> None:
@@ -201,10 +206,9 @@ def agent_of(arguments: argparse.Namespace, agent: str | None, task: Task) -> Po
     from surefoot.api.setup import resolve_agent
 
     if agent is None:
+        refuse(arguments, DECLARED, "an agent that is not named: they say what its file does not")
         return None
-    return resolve_agent(
-        agent, task, **pick(arguments, "n_stack", "stochastic", "pixel_max", "allow_pickle", "vecnormalize")
-    )
+    return resolve_agent(agent, task, **pick(arguments, *DECLARED))
 
 
 def pick(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:

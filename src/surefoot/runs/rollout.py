@@ -81,6 +81,8 @@ def rollout(
         task = get_task(task)
     if attacker is None and budget:
         raise InputError(f'a budget of {budget:g} needs an attacker that uses it: attacker="adaptive", for one')
+    if attacker is None and channel is not None:
+        raise InputError('channel= says what an attacker perturbs: give one, attacker="adaptive" for example')
     plan = Plan(
         task=task,
         policy=as_policy(agent, task.spaces),
