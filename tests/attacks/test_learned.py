@@ -21,10 +21,11 @@ from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.files import read_npz, write_npz
 from surefoot.noise import Noise
-from surefoot.play.channel import View
+from surefoot.play.channel import Scope, View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
+from surefoot.play.tasks import discounted
 from surefoot.runs.attacked import AttackGrid, Trial, invisible_loss, matched
 from surefoot.runs.strongest import _battery, choose_strongest
 from toys import Spy, actor_with_critic, balancer, recurrent, short_pole
@@ -127,9 +128,10 @@ def test_a_price_makes_the_attacker_save():
     assert float(after) < float(before)
 
 
-def test_what_is_proposed_is_what_was_learned_in_the_units_of_each_feature():
+@pytest.mark.parametrize("scope", [Scope(), Scope(per_step=True, norm="linf")], ids=["l2", "linf"])
+def test_what_is_proposed_is_what_was_learned_in_the_units_of_each_feature(scope):
     """The attacker of a run proposes as the one that was recorded while it learned; one feature has twice the noise."""
-    plan = plan_of(sigma=(0.2, 0.4, 0.0, 0.2))
+    plan = plan_of(sigma=(0.2, 0.4, 0.0, 0.2), scope=scope)
     attacker = train_attacker(plan, [0.7], SHORT)
     spy = Spy(attacker.propose)
     play(replace(plan, attacker=spy, budget=0.7, n_envs=24, episodes_per_env=1, purpose=(Purpose.ATTACK,)))
@@ -161,9 +163,56 @@ def test_every_iteration_learns_from_episodes_of_its_own():
     assert not torch.equal(one, other)
 
 
+@pytest.mark.parametrize("gamma", [None, 0.9])
+def test_what_is_learned_from_adds_up_to_the_return_that_is_certified(gamma):
+    """With a discount too (planted: the rewards as they come are those of another return)."""
+    learner = AttackLearner(plan_of(), [1.0], SHORT.on(plan_of()))
+    learner.plan = plan_of(POLE if gamma is None else discounted(POLE, gamma), n_envs=24, episodes_per_env=1)
+    purpose = (Purpose.ATTACK_TRAINING, learner.iteration)
+    steps = learner.collect(1.0, torch.zeros(24))
+    learned = torch.zeros(24, dtype=torch.float64).index_add_(0, steps["episode"], steps["reward"].double())
+    assert np.allclose(learned, play(replace(learner.plan, purpose=purpose)).returns, rtol=1e-6)
+
+
+def test_a_step_is_judged_by_all_that_follows_in_its_episode_and_nothing_else():
+    """Against a loop over each episode: advantages, targets, and the price of what is left after the step.
+
+    Episodes end at different steps, and one unit of squared budget is worth something else at each.
+    """
+    learner = AttackLearner(plan_of(), [1.0], SHORT.on(plan_of()))
+    generator = torch.Generator().manual_seed(0)
+    lengths = [1, 4, 3]
+    places = [(episode, step) for step in range(4) for episode in range(3) if step < lengths[episode]]
+    episode, step = torch.tensor(places).T
+    draws = {name: torch.rand(len(places), generator=generator) for name in ("reward", "left", "worth")}
+    steps = {"episode": episode, "step": step, "reward": draws["reward"].double(), "left": 0.1 + draws["left"]}
+    steps["known"] = draws["worth"].unsqueeze(1)
+    steps["observation"] = torch.randn(len(places), 4, generator=generator)
+    learner.critic = lambda known, left: known * left.unsqueeze(1).square()
+    advantage, target, price = learner._judge(steps)
+
+    values = draws["worth"] * steps["left"].square()
+    potential = learner.potential.at(steps["observation"])
+    expected = torch.zeros(len(places))
+    expected_price = torch.zeros(len(places))
+    for number, (one, at) in reversed(list(enumerate(places))):
+        expected[number] = -steps["reward"][number] * learner.reward_scale - potential[number] - values[number]
+        if (one, at + 1) in places:
+            after = places.index((one, at + 1))
+            expected[number] += potential[after] + values[after] + learning.TRACE * expected[after]
+            expected_price[number] = draws["worth"][after]
+    spread = float(expected.std()) + learning.ALMOST_ZERO
+    assert torch.allclose(advantage, (expected - expected.mean()) / spread, atol=1e-5)
+    assert torch.allclose(target, expected + values, atol=1e-5)
+    assert torch.allclose(price, expected_price / spread, atol=1e-5)
+
+
 def test_the_weights_that_hurt_most_are_kept(monkeypatch):
-    """Of three rounds the second has the lowest sum over the budgets; its weights stay as they were then."""
-    means = iter([9.0, 9.0, 2.0, 3.0, 4.0, 4.0])
+    """Of three rounds the second has the lowest sum over the budgets; its weights stay as they were then.
+
+    At the first budget alone the first round would be the best, at the last alone the third.
+    """
+    means = iter([1.0, 9.0, 3.0, 4.0, 5.0, 3.0])
     rounds = []
 
     def mean(plan, candidate, *_):
@@ -173,7 +222,7 @@ def test_the_weights_that_hurt_most_are_kept(monkeypatch):
     monkeypatch.setattr(learning, "_selection_mean", mean)
     kept = train_attacker(plan_of(), [0.5, 1.0], AttackerTraining(iterations=7, n_envs=24, width=8))
     assert len(rounds) == 6
-    assert kept.card["selection"] == [2.0, 3.0]
+    assert kept.card["selection"] == [3.0, 4.0]
     assert kept.sha256 == rounds[2]
     assert len(set(rounds)) == 3
 

@@ -143,12 +143,13 @@ def test_luck_is_selected_where_it_decides_the_return_and_costs_nothing_elsewher
     assert without.lower[0] == plain.lower[0]
 
 
-def test_what_selects_luck_is_not_bet_on():
+@pytest.mark.parametrize("budgets", [(1.0,), (0.0, 1.0)])
+def test_what_selects_luck_is_not_bet_on(budgets):
     """Luck is judged on the returns that the method without it leaves out: on no other, and at no cost."""
     rng = np.random.default_rng(9)
     features = rng.normal(0, 1, (4000, 1))
-    claim = Claim("auto", 0.05, 1.0, 0.0, 10.0, (1.0,))
-    where = (np.array([1.0]), 0.05, 0.0, 10.0)
+    claim = Claim("auto", 0.05, 1.0, 0.0, 10.0, budgets)
+    where = (np.array(budgets), 0.05, 0.0, 10.0)
     # a start at one end, after which bets begin early, shows no luck
     perfect = np.full(4000, 10.0)
     perfect[40:] = np.where(features[40:, 0] > 0, 10.0, 4.7)

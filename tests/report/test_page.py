@@ -5,19 +5,28 @@ import hashlib
 import json
 import re
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import surefoot
 from pages import HOSTILE, SIGMA, attacked, certified, replayed, returns_of
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError, printable
 from surefoot.files import read_json, write_json
 from surefoot.proof.rounding import format_lower, format_upper
 from surefoot.report import page
 from surefoot.report.charts import chart_data, find_inconsistencies, group_runs
 from surefoot.report.curves import grid_of, own_curve, perfect_curve
-from surefoot.report.histograms import MOST_BARS, MOST_STEP_BARS, bin_edges, histogram_data, spending_data
+from surefoot.report.histograms import (
+    MOST_BARS,
+    MOST_STEP_BARS,
+    _shown_range,
+    bin_edges,
+    histogram_data,
+    spending_data,
+)
 from surefoot.report.page import build_page, write_report
 from surefoot.report.taped_frames import encode_png, picture_sheet, replay_data
 from surefoot.runs.finish import write_run_report
@@ -211,6 +220,16 @@ def test_histograms_count_every_episode(tmp_path):
     assert [item["meanText"] for item in found["items"]] == ["181.70", "170.00", "60.00"]
     assert found["edges"][0] <= 0
     assert found["edges"][-1] >= 200
+
+
+@pytest.mark.parametrize(("ceiling", "last"), [(None, -2), (0.0, 0), (3.0, 3)])
+def test_floor_and_ceiling_are_in_a_histogram_where_they_are_known(ceiling, last):
+    """A ceiling of 0, as of Pendulum, is known too."""
+    record = Episodes.from_returns([-7.0, -2.0] * 20, sigma=0.1, floor=-10, ceiling=ceiling)
+    run = SimpleNamespace(records=[record])
+    edges = bin_edges(*_shown_range(SimpleNamespace(runs=[run]), record.returns))
+    assert (edges[0] <= -10) == (ceiling is not None)
+    assert edges[-1] - 1 <= last <= edges[-1]
 
 
 def test_spending_is_what_the_attack_wrote(tmp_path):

@@ -361,6 +361,18 @@ def test_forged_episodes_under_attack_are_noticed(tmp_path):
     assert (checks["B: replay"], checks["B-attacked: replay"]) == ("passed", "failed")
 
 
+def test_an_attack_that_ended_early_has_no_fixed_number_of_episodes(tmp_path):
+    """Its end may have been chosen by looking at B's returns under attack."""
+    attacked_comparison(tmp_path / "run")
+
+    def first_half(true):
+        halved = {name: getattr(true, name)[:20] for name in ("returns", "lengths", "budget_used")}
+        return replace(true, **halved)
+
+    with_other_attacked_episodes(tmp_path / "run", first_half)
+    assert "B-attacked has another number of episodes than planned" in failed(tmp_path / "run")["bounds"]
+
+
 def using_nothing(true):
     return replace(true, budget_used=np.zeros(len(true)))
 
