@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import surefoot
 from surefoot.episodes import Baseline
 from surefoot.proof.rounding import format_budget, format_exact, format_lower, format_percent, format_upper
-from surefoot.report.certificate_text import bounds_table, describe, digits_for, headline, headline_index
+from surefoot.report.certificate_text import bounds_table, describe, digits_for, headline, headline_index, in_units
 from surefoot.report.sentences import attack_notes
 from surefoot.runs.finish import finish_run
 
@@ -135,6 +135,18 @@ def test_a_bound_that_is_shown_as_the_baseline_says_nothing():
     known = baseline(-500.0)
     assert made.budgets[headline_index(made, baseline=known)] == 0.1
     assert [row.uninformative for row in bounds_table(made, known).rows] == [False, False, True]
+
+
+def test_in_units_of_statistics_noise_and_budgets_are_divided_alike():
+    """What is proved stays: at 0.2 of a unit that is 0.5 of the environment's, what is proved at 0.1."""
+    own = certificate(budgets=(0, 0.1, 0.3), sigma=0.05, sigma_per_feature=[0.2, 0.05, 0.1])
+    shown = in_units(own, 0.5)
+    assert (shown.budgets.tolist(), shown.sigma) == ([0.0, 0.2, 0.6], 0.1)
+    assert shown.lower.tolist() == own.lower.tolist()
+    text = " ".join(str(shown).split())
+    assert "attack budget (normalized units)" in text
+    assert "900 episodes, sigma 0.1, method" in text
+    assert "by feature" not in text
 
 
 def test_quantiles_without_a_bound_take_one_line():

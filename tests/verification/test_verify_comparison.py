@@ -396,9 +396,11 @@ def test_an_attack_that_is_code_is_not_rerun(tmp_path):
     checks = {check.name: (check.result, check.detail) for check in verdict.checks}
     assert checks["B-attacked: replay"][0] == "impossible"
     assert "one of your own is code" in checks["B-attacked: replay"][1]
-    # What else there is, is rerun.
+    # What else there is, is rerun, and the bounds follow from the returns wherever those come from.
     assert checks["B: replay"][0] == "passed"
     assert not verdict.verified
+    assert verdict.bounds_recomputed
+    assert verdict.trust.startswith("The bounds follow from the returns")
 
 
 @pytest.mark.parametrize("attacked", [True, False])
