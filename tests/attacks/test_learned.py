@@ -207,6 +207,17 @@ def test_a_step_is_judged_by_all_that_follows_in_its_episode_and_nothing_else():
     assert torch.allclose(price, expected_price / spread, atol=1e-5)
 
 
+@pytest.mark.parametrize(("iteration", "kept"), [(1, 1 / 11), (10, 0.5), (1_000, learning.AVERAGING)])
+def test_the_average_keeps_most_of_the_past_but_little_of_the_first_weights(iteration, kept):
+    learner = AttackLearner(plan_of(), [1.0], SHORT.on(plan_of()))
+    for average in learner.average.parameters():
+        average.zero_()
+    learner.iteration = iteration - 1
+    learner.learn(0.5)
+    for average, now in zip(learner.average.parameters(), learner.attacker.network.parameters(), strict=True):
+        assert torch.allclose(average, (1 - kept) * now, rtol=1e-4)
+
+
 def test_the_weights_that_hurt_most_are_kept(monkeypatch):
     """Of three rounds the second has the lowest sum over the budgets; its weights stay as they were then.
 

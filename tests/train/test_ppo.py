@@ -267,6 +267,18 @@ def test_steps_shrink_with_the_spread_of_the_advantages():
     assert rates == pytest.approx([1, 1, 0.5, 0.25])
 
 
+@pytest.mark.parametrize(("iteration", "kept"), [(1, 1 / 11), (10, 0.5), (1_000, TINY.averaging)])
+def test_the_average_keeps_most_of_the_past_but_little_of_the_first_weights(iteration, kept):
+    learner = learner_of(CARTPOLE, "")
+    for average in learner.average.parameters():
+        average.zero_()
+    learner.iteration = iteration - 1
+    batch = episodes_of(learner)
+    learner.learn(batch, batch.known[-1], Stream(training_seeds(0, 0)[2], CPU), 0.0)
+    for average, now in zip(learner.average.parameters(), learner.actor.parameters(), strict=True):
+        assert torch.allclose(average, (1 - kept) * now, rtol=1e-4)
+
+
 def test_single_steps_are_those_that_were_run():
     learner = learner_of(CARTPOLE, "")
     batch = episodes_of(learner)
