@@ -63,6 +63,34 @@ def test_an_honest_comparison_follows_from_its_returns(honest):
     assert surefoot.verify(honest, blocks=0).bounds_recomputed
 
 
+def run_elsewhere(returns, seed, **metadata):
+    """Return a record of a run with a seed, whose limits its user stated."""
+    run = {"n_envs": 10, "block_size": 10, "device": "cpu", "purpose": [], "n_planned": len(returns)}
+    known = {**run, "stated_by_user": ["floor", "ceiling"], **metadata}
+    return record(returns, episode_seeds=None, seed=seed, **known)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pairing"), [("wins", "unknown"), ("longer", "independent"), ("longer wins", "independent")]
+)
+def test_bounds_without_pairs_follow_from_the_returns_too(kind, pairing, tmp_path):
+    """Wins that nothing pairs, and runs of other seeds of which one is twice as long; a better interval is noticed."""
+    a, b = (side.returns for side in made_of("wins" if "wins" in kind else "pairs"))
+    if pairing == "unknown":
+        sides = record(a, binary=True, episode_seeds=None), record(b, binary=True)
+    else:
+        sides = run_elsewhere(a, 1, binary="wins" in kind), run_elsewhere(b[:30], 2, binary="wins" in kind)
+    folder = tmp_path / "run"
+    made = surefoot.compare(*sides, out=folder)
+    assert made.pairing == pairing
+    assert failed(folder) == {}
+    path = folder / "comparison.json"
+    honest = json.loads(path.read_text())
+    for field in ("low", "high"):
+        path.write_text(json.dumps(forge(honest, field)))
+        assert f"{field} claims more than the returns prove" in failed(folder)["bounds"]
+
+
 def forge(content, field):
     """Change one field for the better, or into something else."""
     better = {
