@@ -12,11 +12,12 @@ import toys
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks import victim
-from surefoot.attacks.actions import CriticDescent
+from surefoot.attacks.actions import CriticDescent, Push
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.composed import (
     Composed,
     ConstantDirection,
+    EqualDirection,
     RandomDirection,
     SingleStep,
     Structured,
@@ -140,6 +141,27 @@ def test_one_direction_is_the_same_at_every_step_of_an_episode_and_differs_betwe
     one = torch.ones(6, dtype=torch.float64)
     assert torch.equal(ConstantDirection().perturbation(early, one), ConstantDirection().perturbation(late, one))
     assert len(np.unique(ConstantDirection().perturbation(early, one).numpy(), axis=0)) == 6
+
+
+def test_all_numbers_are_moved_alike_one_way_throughout_an_episode():
+    """Back and forth it would cancel itself."""
+    policy = zoo.load("cartpole-5-s0.2")
+    one = torch.ones(6, dtype=torch.float64)
+    for step in (4, 5):
+        moved = EqualDirection().perturbation(view_of(policy, step=step), one)
+        assert moved[:, 0].tolist() == [0.5, -0.5] * 3
+        assert torch.equal(moved, moved[:, :1].expand(-1, 4))
+
+
+def test_a_push_is_measured_from_the_middle_of_the_range_of_each_action():
+    """The one halfway up its range is pushed up half as far as one at its end, the one in the middle not at all."""
+    spaces = Spaces(shape=(4,), n_actions=None, low=[0.0, 10.0, -1.0], high=[1.0, 30.0, 1.0])
+    policy = Policy(torch.nn.Linear(4, 3), spaces)
+    chosen = torch.tensor([[1.0, 25.0, 0.0]])
+    view = replace(toys.view_of(policy, torch.zeros(1, 4)), chosen=chosen)
+    moved = Push((0.0,) * 3, (1.0,) * 3).perturbation(view, torch.ones(1, dtype=torch.float64))
+    assert (moved / moved[0, 0]).tolist() == [[1.0, 0.5, 0.0]]
+    assert float(moved.norm()) == pytest.approx(1.0)
 
 
 def test_adaptive_pgd_reaches_what_a_brute_search_finds():
