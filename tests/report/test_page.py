@@ -27,6 +27,7 @@ from surefoot.report.histograms import (
     histogram_data,
     spending_data,
 )
+from surefoot.report.html import bounds_tables
 from surefoot.report.page import build_page, write_report
 from surefoot.report.taped_frames import encode_png, picture_sheet, replay_data
 from surefoot.runs.finish import write_run_report
@@ -81,6 +82,7 @@ def test_between_the_budgets_stands_what_the_certificate_says_there(tmp_path):
     assert curve.fine
     assert len(grid) > 50
     assert curve.lower == pytest.approx([made.at(budget).lower for budget in grid], abs=1e-12)
+    assert curve.upper == pytest.approx([made.at(budget).upper for budget in grid], abs=1e-12)
     assert curve.lower == sorted(curve.lower, reverse=True)
 
 
@@ -358,6 +360,16 @@ def test_the_attacks_beside_a_certificate_are_on_its_page_and_strangers_are_not(
         ]
 
 
+def test_a_table_of_bounds_has_the_means_of_attacks_on_the_same_agent_alone(tmp_path):
+    for name, facts in (("a", {}), ("other", {"agent": "agent-b"}), ("noisier", {"sigma": 0.4})):
+        certified(tmp_path / f"certified-{name}", **facts)
+        attacked(tmp_path / f"attacked-{name}", **facts)
+    (group,) = group_runs([read_run(folder) for folder in sorted(tmp_path.iterdir())])
+    tables = re.findall(r"<caption>([^<]*)</caption><thead>(.*?)</thead>", bounds_tables(group))
+    bounds = {caption: heads.count("(measured)") for caption, heads in tables if "measured" not in caption}
+    assert list(bounds.values()) == [1, 1, 1]
+
+
 def test_a_page_says_between_which_numbers_the_worst_attack_is(tmp_path):
     """At the largest budget that both have; an attack on another agent, or with another sigma, says nothing of it."""
     certified(tmp_path / "a")
@@ -412,6 +424,9 @@ def test_an_attack_below_the_bound_raises_the_alarm_and_one_above_does_not(tmp_p
     assert len(find_inconsistencies(bad)) == 1
     assert find_inconsistencies(good) == []
     assert 'role="alert"' in build_page(bad.runs)
+    # Also where runs of another task follow, of which none is inconsistent.
+    certified(tmp_path / "d", agent=None)
+    assert 'role="alert"' in build_page([*bad.runs, read_run(tmp_path / "d")])
     assert 'role="alert"' not in build_page(good.runs)
 
 
