@@ -12,7 +12,7 @@ import surefoot
 from surefoot.episodes import Baseline
 from surefoot.proof.rounding import format_budget, format_exact, format_lower, format_percent, format_upper
 from surefoot.report.certificate_text import bounds_table, describe, digits_for, headline, headline_index, in_units
-from surefoot.report.sentences import attack_notes
+from surefoot.report.sentences import attack_notes, budget_used
 from surefoot.runs.finish import finish_run
 
 numbers = st.one_of(
@@ -241,6 +241,14 @@ def test_a_folder_gets_the_certificate_and_a_picture(tmp_path):
 
 
 # --- outcomes -------------------------------------------------------------------------------------------------------
+
+
+def test_the_share_of_a_budget_is_that_of_the_attack_whose_mean_is_shown():
+    """Of the lambda that hurt most at each budget; what nobody wrote down counts as used."""
+    attack = {"budgets": [0.0, 0.5, 2.0], "lambdas": [0.0, 1.0], "curve_lambda": [0.0, 1.0, 0.0]}
+    used = {"mean_budget_used": [[0.0, 0.0], [0.1, 0.4], [1.0, 0.2]]}
+    assert budget_used(attack | used) == [1.0, 0.8, 0.5]
+    assert budget_used(attack) == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
