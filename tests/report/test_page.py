@@ -341,6 +341,12 @@ def test_runs_of_one_task_share_a_chart_and_others_get_their_own(tmp_path):
     lower = [format_lower(read_run(tmp_path / name).proved.at(0.4).lower, 2) for name in "ba"]
     said = f"Certified at budget 0.4: agent-b at least {lower[0]}, agent-a at least {lower[1]}."
     assert said in text
+    # Whichever of the runs has that headline.
+    certified(tmp_path / "short", agent="agent-s", budgets=(0, 0.1, 0.4), returns=np.tile([200.0, 40.0], 200))
+    short = read_run(tmp_path / "short")
+    assert short.proved.budgets[short.headline_index] < 0.4
+    for pair in ((short, runs[0]), (runs[0], short)):
+        assert "Certified at budget 0.4: agent-a at least" in build_page(pair)
 
 
 def test_the_attacks_beside_a_certificate_are_on_its_page_and_strangers_are_not(tmp_path):
