@@ -239,6 +239,7 @@ def test_spending_is_what_the_attack_wrote(tmp_path):
     (group,) = group_runs([read_run(tmp_path)])
     first, second = spending_data(group)
     assert first["values"] == made["budget_used_per_step"][0]
+    assert first["says"].startswith("On average 56% of the squared budget was used")
     assert (
         second["says"] == "On average 70% of the squared budget was used, half of that by step 1, all of it by step 3."
     )

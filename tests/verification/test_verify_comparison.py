@@ -17,6 +17,7 @@ from surefoot.files import read_npz
 from surefoot.noise import Noise
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
+from surefoot.proof.comparison import Comparer, Gate, Question
 from surefoot.proof.difference import pair_up
 from surefoot.verification.comparison import _check_content, _expected_pairing, rerun_sides
 from surefoot.verification.plan_again import planner_version
@@ -250,6 +251,31 @@ def test_attacked_episodes_of_another_agent_bound_nothing_of_b(key):
     sides = {"A": setup, "B": setup, "B-attacked": {**attacked, key: "another"}}
     raws = {side: Raw(COMPARED, {}, facts, {}, None, None) for side, facts in sides.items()}
     assert _check_content(ASKED, raws) == [f"B and B-attacked have another {key}"]
+
+
+def test_bounds_of_a_comparison_that_stopped_by_itself_follow_from_the_returns():
+    """They hold at any number of episodes, and are others than those of a number that was fixed."""
+    rng = np.random.default_rng(5)
+    returns = rng.beta(9, 1, 400)
+    a = record(returns, episode_seeds=list(range(400)))
+    b = record(np.clip(returns - 0.4, 0, 1), episode_seeds=list(range(400)))
+    sides = {}
+    for side, one in (("A", a), ("B", b)):
+        sides[side] = Raw(COMPARED, {}, one.setup, {"returns": one.returns}, None, None)
+    question = Question(budgets=(0.05,), gate=Gate(0.2))
+    made = Comparer(question, a, b, anytime=True).answer(a, b, stopped="proved")
+    fixed = Comparer(question, a, b).answer(a, b)
+    (row,) = made.attacked
+    assert fixed.interval.low > made.interval.low > 0
+    assert fixed.attacked[0].lower > row.lower > 0
+    honest = made.to_json()
+    assert _check_content(honest, sides) == []
+    for field, better in (("low", fixed.interval.low), ("high", fixed.interval.high)):
+        assert f"{field} claims more than the returns prove" in _check_content({**honest, field: better}, sides)
+    for field in ("lower", "upper"):
+        better = {**vars(row), field: getattr(fixed.attacked[0], field)}
+        wrong = " ".join(_check_content({**honest, "attacked": [better]}, sides))
+        assert "at 0.05 claims more than the returns prove" in wrong
 
 
 RUN = {"seed": 5, "purpose": [], "n_envs": 4, "block_size": 4, "device": "cpu"}
