@@ -152,6 +152,21 @@ def test_a_sequential_run_stops_when_the_gate_is_proved_refuted_or_out_of_reach(
     assert reasons(Question(budgets=(0.2,)), good, good[::-1]) == "out of reach"
 
 
+def test_a_run_under_attack_stops_by_what_b_has_under_it_and_at_all_budgets():
+    """B is nearly as good as A without attack, and has nothing under it; at the larger budget A's bound is the floor."""
+    rng = np.random.default_rng(5)
+    good, nearly = (most - rng.exponential(1, 1_000).clip(0, 50) for most in (100, 94))
+    nothing = np.zeros(1_000)
+
+    def last_reason(budgets, *returns):
+        watching = comparer(LAWS[2], Question(budgets=budgets, gate=Gate(None)))
+        return watching.reason_to_stop(*returns)
+
+    assert last_reason((2 * SIGMA,), good, nearly, nothing) == "proved"
+    assert last_reason((2 * SIGMA,), good, nearly) != "proved"
+    assert last_reason((2 * SIGMA, 20 * SIGMA), good, nearly, nothing) != "proved"
+
+
 def test_a_comparison_is_the_same_after_it_was_written(tmp_path):
     made = compared([0.0, 100.0] * 30, [0.0, 99.0] * 30, question=Question(budgets=(0.1,), gate=Gate(2.0)))
     write_json(tmp_path / "comparison.json", made.to_json())
