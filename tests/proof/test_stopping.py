@@ -21,6 +21,7 @@ from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.forecast import best_achievable, forecast
 from surefoot.proof.planning.proposals import plug_in_means
+from surefoot.proof.planning.strategies import CLAIM_SHARE
 from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import certified_run
@@ -283,6 +284,16 @@ def test_a_plan_says_never():
     few = forecast(record, budget=1.0, alpha=0.05, n_episodes=100, require=4.5)
     assert few.limit < forecast(record, budget=1.0, alpha=0.05, n_episodes=1_000).limit < soon.limit
     assert (few.episodes, few.pilot, few.fixed) == (100, 1000, soon.fixed)
+
+
+@pytest.mark.parametrize("require", [0.99, 0.995])
+def test_a_run_of_a_perfect_agent_is_planned_to_end_soon_after_the_best_bet_would(require):
+    """Whoever knew that no episode fails would need log(1 / share of alpha) / log(1 / require) of them."""
+    pilot = Episodes.from_returns(np.ones(100), sigma=1.0, floor=0, ceiling=1)
+    predicted = forecast(pilot, budget=0.0, alpha=0.05, n_episodes=1_000, require=require)
+    soonest = np.log(1 / (0.05 * CLAIM_SHARE)) / np.log(1 / require)
+    assert soonest < predicted.sequential < 2 * soonest
+    assert predicted.least <= predicted.fixed < predicted.sequential
 
 
 def test_a_plan_and_a_table_for_people(capsys):
