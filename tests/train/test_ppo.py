@@ -649,6 +649,16 @@ def test_values_of_another_rule_are_not_compared():
     assert str(curve.best_weights["by"]) == "bound"
 
 
+@pytest.mark.parametrize(("certified", "kept"), [(30.0, "later"), (None, "first")])
+def test_of_equal_certified_values_the_later_is_kept_and_of_equal_means_the_first(certified, kept):
+    """Equal certified values mean that nothing failed, and training had longer since then."""
+    curve = TrainingCurve()
+    for curve.steps, by in ((10, "first"), (20, "later")):
+        curve.add(np.array([90.0, 110.0]), 0.0, {"by": np.array(by)}, certified)
+    assert str(curve.best_weights["by"]) == kept
+    assert curve.best_step == {"first": 10, "later": 20}[kept]
+
+
 @pytest.mark.parametrize(("total_steps", "validated"), [(1_000, 1), (11_000, 2)])
 def test_validations_that_learning_cannot_afford_are_left_out(tmp_path, total_steps, validated):
     """30 episodes are a fifth of 150 of 40 steps: of four validations in 11,000 steps, one and the last."""
