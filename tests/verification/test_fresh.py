@@ -80,6 +80,8 @@ def test_worse_fresh_episodes_are_noticed():
     level = math.log(2 / 1e-4)
     assert log_capital(recorded, worse, [0.0, 1.0]) > level
     assert log_capital(worse, recorded, [0.0, 1.0]) < 1  # better ones are no contradiction
+    # The mean is always bet on.
+    assert log_capital(recorded, worse, [1.0]) == log_capital(recorded, worse, [0.0, 1.0])
     perfect = np.full(10_000, 200.0)
     failing = perfect.copy()
     failing[rng.choice(10_000, 30, replace=False)] = 40.0
