@@ -175,6 +175,14 @@ def test_refuting_is_valid():
         assert law.worst_mean(radius) < upper < law.worst_mean(radius) + 1
 
 
+def test_what_is_required_is_bet_on_at_the_budget_in_sigmas():
+    """Elsewhere it would be proved late, and nothing else would tell."""
+    for sigma in (0.25, 1.0):
+        monitor = Monitor(StoppingRule(budget=0.5, require=0.7), confidence=0.95, sigma=sigma, floor=0.0, ceiling=1.0)
+        assert monitor.bets.strategy.claim == (0.5 / sigma, 0.7)
+        assert monitor.bets.strategy.scaled_budgets.tolist() == [0.5 / sigma]
+
+
 def test_a_monitor_looks_at_settled_places_only():
     """Between two looks nothing is computed, whatever the returns."""
     rule = StoppingRule(budget=0.5, require=0.5)

@@ -291,6 +291,8 @@ RUN = {"seed": 5, "purpose": [], "n_envs": 4, "block_size": 4, "device": "cpu"}
         (RUN, {**RUN, "seed": 6}, "independent"),
         (RUN, {**RUN, "purpose": [5]}, "independent"),
         ({**RUN, "n_envs": 2}, {**RUN, "n_envs": 2}, "unknown"),
+        (RUN, {**RUN, "n_envs": 2}, "unknown"),
+        ({**RUN, "n_envs": 2}, RUN, "unknown"),
         (RUN, {**RUN, "device": "cuda"}, "unknown"),
         (RUN, {}, "unknown"),
     ],
