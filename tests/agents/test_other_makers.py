@@ -63,15 +63,19 @@ class Chooser(nn.Module):
 
 
 class Mover(nn.Module):
-    """CleanRL's ppo_continuous_action.py; ``lifted`` moves the distribution away from ``actor_mean``."""
+    """CleanRL's ppo_continuous_action.py; ``lifted`` moves the distribution away from ``actor_mean``.
 
-    def __init__(self, lifted=0.0):
+    With ``half`` only where the first number of an observation is above 0.
+    """
+
+    def __init__(self, lifted=0.0, half=False):
         super().__init__()
-        self.actor_mean, self.critic, self.lifted = layers(3, 8, 1), layers(3, 1), lifted
+        self.actor_mean, self.critic, self.lifted, self.half = layers(3, 8, 1), layers(3, 1), lifted, half
         self.actor_logstd = nn.Parameter(torch.zeros(1, 1))
 
     def get_action_and_value(self, x, action=None):
-        mean = self.actor_mean(x) + self.lifted
+        where = (x[:, :1] > 0).float() if self.half else 1.0
+        mean = self.actor_mean(x) + self.lifted * where
         chances = Normal(mean, self.actor_logstd.expand_as(mean).exp())
         action = chances.sample() if action is None else action
         return action, chances.log_prob(action).sum(1), chances.entropy().sum(1), self.critic(x)
@@ -240,8 +244,9 @@ def test_the_mean_of_continuous_agents():
     ppo, sac = Mover(), Actor()
     torch.testing.assert_close(as_policy(ppo, FOUR).act(seen), ppo.actor_mean(seen[:, 0]).clamp(-2, 2))
     torch.testing.assert_close(as_policy(sac, FOUR).act(seen), 2 * torch.tanh(sac(seen[:, 0])[0]))
-    with pytest.raises(InputError, match=r"actor_mean is not its most probable action; make it a surefoot\.Policy"):
-        as_policy(Mover(lifted=0.5), FOUR)
+    for half in (False, True):
+        with pytest.raises(InputError, match=r"actor_mean is not its most probable action; make it a surefoot\.Policy"):
+            as_policy(Mover(lifted=0.5, half=half), FOUR)
 
 
 @pytest.mark.parametrize("agent", [Mover(), Actor(), lambda seen: -seen[:1]], ids=["ppo", "sac", "function"])
@@ -354,6 +359,8 @@ def test_draws_that_change_no_answer_of_the_trial_are_noticed():
         lambda seen: int(random.random() < 1e-6),
         lambda seen: (torch.rand(len(seen)) < 1e-6).long(),
         Wrapped(nn.Linear(4, 2), lambda x: x + (torch.rand(()) < 1e-6)),
+        Wrapped(nn.Linear(4, 2), lambda x: x + (len(x) == 1 and torch.rand(()) < 1e-6)),
+        Wrapped(nn.Linear(4, 2), lambda x: x + (len(x) > 1 and torch.rand(()) < 1e-6)),
     ]
     for agent in rare:
         with pytest.raises(InputError, match=r"declare that: stochastic=True"):

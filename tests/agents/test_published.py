@@ -3,6 +3,7 @@
 import json
 import os
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -178,6 +179,9 @@ def test_what_an_old_version_did_by_itself(tmp_path, saved):
     assert found.arguments_for("Ant-v4") == {"use_contact_forces": True, "gravity": 3}
     assert found.arguments_for("Ant-v5") == {"gravity": 3}
     assert found.arguments_for("Pendulum-v1") == {}
+    # What was said counts for more than what an old version did unasked.
+    said = replace(found, env_kwargs={"use_contact_forces": False})
+    assert said.arguments_for("Ant-v4") == {"use_contact_forces": False}
 
 
 def test_statistics_of_rewards_alone_are_not_missed(tmp_path, saved):

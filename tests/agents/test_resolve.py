@@ -10,7 +10,7 @@ from surefoot.agents import files as zoo
 from surefoot.agents.files import default_agent
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.resolve import as_policy, locate
+from surefoot.agents.resolve import _fitted_sb3, as_policy, locate
 from surefoot.errors import InputError
 from surefoot.play.tasks import get_task
 
@@ -54,6 +54,16 @@ def test_a_bare_name_is_the_pretrained_agent_whatever_lies_in_the_working_direct
 def linear(shape, outputs, **more):
     width = int(np.prod(shape))
     return MLP([np.eye(outputs, width)], [np.zeros(outputs)], **more)
+
+
+@pytest.mark.parametrize(
+    ("shape", "several"), [((2,), False), ((3,), False), ((7,), False), ((4,), True), ((9,), True), ((2, 3), True)]
+)
+def test_an_observation_of_an_sb3_model_may_be_a_stack_where_it_can_be_cut_into_equal_parts(shape, several):
+    """Whoever deploys it is asked which it is, and not where it cannot be one."""
+    policy = Policy(linear(shape, 2), Spaces(shape=shape, n_actions=2))
+    assert _fitted_sb3(policy, None).may_be_stack == several
+    assert not _fitted_sb3(policy, Spaces(shape=shape, n_actions=2)).may_be_stack
 
 
 def test_a_policy_over_stacks_is_fitted_like_a_file():

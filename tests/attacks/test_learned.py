@@ -15,19 +15,20 @@ from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
 from surefoot.api.attack import _read_trials
 from surefoot.attacks import learning
-from surefoot.attacks.learned import ATTACKER_SCHEMA, LearnedAttacker, load_attacker, read_view, spend
+from surefoot.attacks.learned import ATTACKER_SCHEMA, LEAST_SCALE, LearnedAttacker, load_attacker, read_view, spend
 from surefoot.attacks.learning import AttackerTraining, AttackLearner, Recorder, run_recorded, train_attacker
 from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.files import read_npz, write_npz
 from surefoot.noise import Noise
-from surefoot.play.channel import View
+from surefoot.play.channel import Scope, View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
+from surefoot.play.tasks import discounted
 from surefoot.runs.attacked import AttackGrid, Trial, invisible_loss, matched
 from surefoot.runs.strongest import _battery, choose_strongest
-from toys import Spy, actor_with_critic, balancer, recurrent, short_pole
+from toys import Spy, actor_with_critic, balancer, recurrent, short_pole, view_of
 
 POLE = short_pole(30)
 SWING = surefoot.make_task("Pendulum-v1", floor=-200, ceiling=0, max_steps=10)
@@ -127,9 +128,10 @@ def test_a_price_makes_the_attacker_save():
     assert float(after) < float(before)
 
 
-def test_what_is_proposed_is_what_was_learned_in_the_units_of_each_feature():
+@pytest.mark.parametrize("scope", [Scope(), Scope(per_step=True, norm="linf")], ids=["l2", "linf"])
+def test_what_is_proposed_is_what_was_learned_in_the_units_of_each_feature(scope):
     """The attacker of a run proposes as the one that was recorded while it learned; one feature has twice the noise."""
-    plan = plan_of(sigma=(0.2, 0.4, 0.0, 0.2))
+    plan = plan_of(sigma=(0.2, 0.4, 0.0, 0.2), scope=scope)
     attacker = train_attacker(plan, [0.7], SHORT)
     spy = Spy(attacker.propose)
     play(replace(plan, attacker=spy, budget=0.7, n_envs=24, episodes_per_env=1, purpose=(Purpose.ATTACK,)))
@@ -161,19 +163,175 @@ def test_every_iteration_learns_from_episodes_of_its_own():
     assert not torch.equal(one, other)
 
 
+@pytest.mark.parametrize("gamma", [None, 0.9])
+def test_what_is_learned_from_adds_up_to_the_return_that_is_certified(gamma):
+    """With a discount too (planted: the rewards as they come are those of another return)."""
+    learner = AttackLearner(plan_of(), [1.0], SHORT.on(plan_of()))
+    learner.plan = plan_of(POLE if gamma is None else discounted(POLE, gamma), n_envs=24, episodes_per_env=1)
+    purpose = (Purpose.ATTACK_TRAINING, learner.iteration)
+    steps = learner.collect(1.0, torch.zeros(24))
+    learned = torch.zeros(24, dtype=torch.float64).index_add_(0, steps["episode"], steps["reward"].double())
+    assert np.allclose(learned, play(replace(learner.plan, purpose=purpose)).returns, rtol=1e-6)
+
+
+def test_a_step_is_judged_by_all_that_follows_in_its_episode_and_nothing_else():
+    """Against a loop over each episode: advantages, targets, and the price of what is left after the step.
+
+    Episodes end at different steps, and one unit of squared budget is worth something else at each.
+    """
+    learner = AttackLearner(plan_of(), [1.0], SHORT.on(plan_of()))
+    generator = torch.Generator().manual_seed(0)
+    lengths = [1, 4, 3]
+    places = [(episode, step) for step in range(4) for episode in range(3) if step < lengths[episode]]
+    episode, step = torch.tensor(places).T
+    draws = {name: torch.rand(len(places), generator=generator) for name in ("reward", "left", "worth")}
+    steps = {"episode": episode, "step": step, "reward": draws["reward"].double(), "left": 0.1 + draws["left"]}
+    steps["known"] = draws["worth"].unsqueeze(1)
+    steps["observation"] = torch.randn(len(places), 4, generator=generator)
+    learner.critic = lambda known, left: known * left.unsqueeze(1).square()
+    advantage, target, price = learner._judge(steps)
+
+    values = draws["worth"] * steps["left"].square()
+    potential = learner.potential.at(steps["observation"])
+    expected = torch.zeros(len(places))
+    expected_price = torch.zeros(len(places))
+    for number, (one, at) in reversed(list(enumerate(places))):
+        expected[number] = -steps["reward"][number] * learner.reward_scale - potential[number] - values[number]
+        if (one, at + 1) in places:
+            after = places.index((one, at + 1))
+            expected[number] += potential[after] + values[after] + learning.TRACE * expected[after]
+            expected_price[number] = draws["worth"][after]
+    spread = float(expected.std()) + learning.ALMOST_ZERO
+    assert torch.allclose(advantage, (expected - expected.mean()) / spread, atol=1e-5)
+    assert torch.allclose(target, expected + values, atol=1e-5)
+    assert torch.allclose(price, expected_price / spread, atol=1e-5)
+
+
+def learner_of(plan=None, budgets=(1.0,)):
+    plan = plan or plan_of()
+    return AttackLearner(plan, budgets, SHORT.on(plan))
+
+
+def test_budgets_fall_from_large_ones_to_those_that_were_asked_for():
+    learner = learner_of(budgets=[0.5, 2.0])
+    learner.n_envs = 2_000
+    for fraction, most in ((0.0, 10.0), (0.25, 2.0 * 5**0.5), (0.5, 2.2), (1.0, 2.2)):
+        budgets = learner.budgets_at(fraction)
+        assert most * learning.SMALLEST_BUDGETS <= float(budgets.min()) < 0.2 * most
+        assert 0.95 * most < float(budgets.max()) <= most
+
+
+def test_noise_to_explore_with_shrinks_and_an_agent_with_noise_keeps_its_own():
+    learner = learner_of(plan_of(sigma=0.0), budgets=[0.5, 2.0])
+    sigmas = [learner.noise_at(fraction).sigma for fraction in (0.0, 0.5, 1.0)]
+    assert sigmas == pytest.approx([0.5, (0.5 * 0.06) ** 0.5, 0.06])
+    assert learner_of(plan_of(sigma=0.3)).noise_at(0.2) == Noise.of(0.3)
+
+
+def test_it_starts_from_the_direction_that_hurts_most(monkeypatch):
+    """Planted: only episodes that are pushed down along the second feature lose anything."""
+    collect = AttackLearner.collect
+
+    def losing(self, fraction, budgets, direction=None):
+        steps = collect(self, fraction, budgets, direction)
+        if direction is not None:
+            steps["reward"] = 1.0 - (direction[steps["episode"], 1] < 0).double()
+        return steps
+
+    monkeypatch.setattr(AttackLearner, "collect", losing)
+    learner = learner_of()
+    for network in (learner.attacker.network, learner.average):
+        bias = network.last.bias.detach()
+        assert float(bias[1]) < 0
+        assert bias.count_nonzero() == 1
+
+
+def test_inputs_and_budgets_are_in_units_of_what_episodes_without_attack_have():
+    plan = plan_of()
+    learner = learner_of(plan, budgets=[0.5, 2.0])
+    spy = Recorder(learner.attacker, torch.full((4,), 0.2), None)
+    steps = run_recorded(replace(plan, purpose=(Purpose.ATTACK_TRAINING, 0)), spy, torch.zeros(24))
+    for network in (learner.attacker.network, learner.average, learner.critic):
+        assert float(network.budget_scale) == 2.0
+        assert torch.allclose(network.center, steps["known"].mean(dim=0))
+        assert torch.allclose(1 / network.scale, steps["known"].std(dim=0).clamp_min(LEAST_SCALE))
+    returns = [float(steps["reward"][steps["episode"] == number].sum()) for number in range(24)]
+    assert learner.reward_scale == pytest.approx(learning.RETURN_SCALE / np.sqrt(np.mean(np.square(returns))))
+
+
+def test_what_is_far_from_all_that_was_seen_is_no_farther_than_ten_deviations():
+    network = learner_of().critic
+    left = torch.ones(2)
+    ends = [network.center + far / network.scale * torch.tensor([[1.0], [-1.0]]) for far in (10.0, 1e6, 5.0)]
+    edge, beyond, inside = (network(end, left) for end in ends)
+    assert torch.allclose(edge, beyond, atol=1e-5)
+    assert not torch.allclose(edge, inside, atol=1e-5)
+
+
+def test_the_loss_is_about_how_likely_what_the_agent_saw_is_now():
+    """Against the densities of a normal distribution around either perturbation."""
+    learner = learner_of(plan_of(sigma=0.5))
+    steps = learner.collect(1.0, torch.full((24,), 1.0))
+    count = len(steps["left"])
+    advantage, price = torch.randn(2, count, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        learner.attacker.network.last.bias.add_(0.05)
+        found = float(learner._loss(steps, 0.5, advantage, price))
+        moved = spend(learner.attacker.network(steps["known"], steps["left"]), steps["left"])
+    seen = steps["moved"] + 0.5 * steps["noise"]
+    densities = [
+        torch.distributions.Normal(center, 0.5).log_prob(seen).sum(dim=1) for center in (moved, steps["moved"])
+    ]
+    ratio = (densities[0] - densities[1]).exp()
+    assert float((ratio - 1).abs().max()) > 2 * learning.RATIO_CLIP
+    gain = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+    assert found == pytest.approx(float((price * moved.square().sum(dim=1) - gain).mean()), rel=1e-3)
+
+
+def test_an_attacker_sees_what_the_agent_remembers_and_not_what_it_would_without_noise():
+    policy = balancer(5)
+    observed = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    memory = torch.randn(3, policy.spaces.n_stack, 4, generator=torch.Generator().manual_seed(1))
+    view = replace(view_of(policy, observed, step=6, context=memory), clean=0 * memory)
+    known = read_view(view, 30)
+    assert torch.equal(known[:, :4], observed)
+    assert torch.equal(known[:, 4 : 4 + memory[0].numel()], memory.flatten(1))
+    assert torch.allclose(known[:, 4 + memory[0].numel()], torch.full((3,), 0.2))
+
+
+@pytest.mark.parametrize(("iteration", "kept"), [(1, 1 / 11), (10, 0.5), (1_000, learning.AVERAGING)])
+def test_the_average_keeps_most_of_the_past_but_little_of_the_first_weights(iteration, kept):
+    learner = AttackLearner(plan_of(), [1.0], SHORT.on(plan_of()))
+    for average in learner.average.parameters():
+        average.zero_()
+    learner.iteration = iteration - 1
+    learner.learn(0.5)
+    for average, now in zip(learner.average.parameters(), learner.attacker.network.parameters(), strict=True):
+        assert torch.allclose(average, (1 - kept) * now, rtol=1e-4)
+
+
 def test_the_weights_that_hurt_most_are_kept(monkeypatch):
-    """Of three rounds the second has the lowest sum over the budgets; its weights stay as they were then."""
-    means = iter([9.0, 9.0, 2.0, 3.0, 4.0, 4.0])
+    """Of three rounds the second has the lowest sum over the budgets; its weights stay as they were then.
+
+    At the first budget alone the first round would be the best, at the last alone the third.
+    """
+    means = iter([1.0, 9.0, 3.0, 4.0, 5.0, 3.0])
     rounds = []
+
+    learners = []
+    learn = AttackLearner.learn
+    monkeypatch.setattr(AttackLearner, "learn", lambda self, fraction: learners.append(self) or learn(self, fraction))
 
     def mean(plan, candidate, *_):
         rounds.append(candidate.sha256)
+        # The running average, not the last weights.
+        assert candidate.sha256 == replace(learners[-1].attacker, network=learners[-1].average).sha256
         return next(means)
 
     monkeypatch.setattr(learning, "_selection_mean", mean)
     kept = train_attacker(plan_of(), [0.5, 1.0], AttackerTraining(iterations=7, n_envs=24, width=8))
     assert len(rounds) == 6
-    assert kept.card["selection"] == [2.0, 3.0]
+    assert kept.card["selection"] == [3.0, 4.0]
     assert kept.sha256 == rounds[2]
     assert len(set(rounds)) == 3
 

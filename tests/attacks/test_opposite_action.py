@@ -12,6 +12,7 @@ import surefoot
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks import opposite_action, victim
+from surefoot.attacks.base import normalize_rows
 from surefoot.attacks.opposite_action import ActionPath, OppositeAction
 from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.victim import Smoothing, VictimBatch
@@ -76,6 +77,21 @@ def test_the_opposite_is_on_the_other_side_of_the_center(low, high, opposite):
     policy = linear(low, high)
     batch = VictimBatch.of(view_of(policy, torch.tensor([[1 / 3, 0.0, 0.0, 0.0]])), torch.arange(1), Smoothing())
     assert float(ActionPath.of(batch, batch.clean).opposite) == pytest.approx(opposite)
+
+
+def test_the_gradient_climbs_the_share_where_actions_have_different_ranges():
+    """Against differences of the share itself: an action with a wide range counts for as much as one with a narrow."""
+    generator = np.random.default_rng(0)
+    network = MLP([generator.normal(size=(2, 4)).astype(np.float32)], [np.zeros(2, dtype=np.float32)], "relu")
+    policy = Policy(network, Spaces(shape=(4,), n_actions=None, low=[-1.0, -30.0], high=[1.0, 30.0]), name="two")
+    batch = VictimBatch.of(view_of(policy, 0.01 * OBSERVED[:1]), torch.arange(1), Smoothing())
+    path = ActionPath.of(batch, batch.clean)
+    reach = torch.ones(1, dtype=torch.float64)
+    _, gradient = path.share_and_gradient(batch.clean, reach, torch.zeros(1, 4))
+    slopes = []
+    for direction in 0.01 * torch.eye(4):
+        slopes.append(float(path.share_gone(batch.clean + direction) - path.share_gone(batch.clean - direction)))
+    assert torch.allclose(normalize_rows(gradient), normalize_rows(torch.tensor([slopes])), atol=1e-3)
 
 
 def swing(seen):

@@ -10,11 +10,14 @@ import torch
 
 import toys
 from surefoot.agents import files as zoo
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks import victim
+from surefoot.attacks.actions import CriticDescent, Push
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.composed import (
     Composed,
     ConstantDirection,
+    EqualDirection,
     RandomDirection,
     SingleStep,
     Structured,
@@ -50,6 +53,42 @@ def view_of(policy, rows=6, step=9, left=0.5, seed=0):
     observation = 0.05 * torch.randn(rows, 4, generator=generator)
     context = 0.05 * torch.randn(rows, policy.spaces.n_stack, 4, generator=generator)
     return toys.view_of(policy, observation, step=step, left=left, context=context, seed=seed)
+
+
+def test_noise_is_averaged_over_as_each_feature_has_it():
+    """Also where a feature has none."""
+    view = view_of(zoo.load("cartpole-5-s0.2"))
+    drawn = Smoothing((0.1, 0.0, 2.0, 0.5), 500).draw_noise(view, torch.arange(3), 5)
+    assert drawn.shape == (3, 500, 5, 4)
+    assert drawn.std(dim=(0, 1, 2)).tolist() == pytest.approx([0.1, 0.0, 2.0, 0.5], rel=0.05)
+
+
+class Judge(torch.nn.Module):
+    """A critic that likes every number of an action, and keeps what it was asked about."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def forward(self, memory, action):
+        self.asked.append(action.detach())
+        return action.sum(dim=1)
+
+
+def test_descent_on_the_critic_averages_over_the_noise_that_actions_will_have():
+    """Around what was chosen, each episode with samples of its own."""
+    judge = Judge()
+    spaces = Spaces(shape=(4,), n_actions=None, low=[-1.0] * 2, high=[1.0] * 2)
+    policy = Policy(torch.nn.Linear(4, 2).requires_grad_(False), spaces, critic=judge)
+    chosen = torch.tensor([[0.0, 0.1], [0.2, -0.3], [-0.1, 0.0]])
+    view = replace(toys.view_of(policy, torch.zeros(3, 4)), chosen=chosen)
+    allowance = torch.full((3,), 0.05, dtype=torch.float64)
+    found = CriticDescent(0.1, n_samples=400, iterations=3).perturbation(view, allowance)
+    asked = judge.asked[0].reshape(3, 400, 2)
+    assert torch.allclose(asked.mean(dim=1), chosen, atol=0.02)
+    assert torch.allclose(asked.std(dim=1), torch.full((3, 2), 0.1), atol=0.02)
+    assert not torch.equal(asked[0] - chosen[0], asked[1] - chosen[1])
+    assert torch.allclose(found, torch.full((3, 2), -0.05 / 2**0.5), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -102,6 +141,27 @@ def test_one_direction_is_the_same_at_every_step_of_an_episode_and_differs_betwe
     one = torch.ones(6, dtype=torch.float64)
     assert torch.equal(ConstantDirection().perturbation(early, one), ConstantDirection().perturbation(late, one))
     assert len(np.unique(ConstantDirection().perturbation(early, one).numpy(), axis=0)) == 6
+
+
+def test_all_numbers_are_moved_alike_one_way_throughout_an_episode():
+    """Back and forth it would cancel itself."""
+    policy = zoo.load("cartpole-5-s0.2")
+    one = torch.ones(6, dtype=torch.float64)
+    for step in (4, 5):
+        moved = EqualDirection().perturbation(view_of(policy, step=step), one)
+        assert moved[:, 0].tolist() == [0.5, -0.5] * 3
+        assert torch.equal(moved, moved[:, :1].expand(-1, 4))
+
+
+def test_a_push_is_measured_from_the_middle_of_the_range_of_each_action():
+    """The one halfway up its range is pushed up half as far as one at its end, the one in the middle not at all."""
+    spaces = Spaces(shape=(4,), n_actions=None, low=[0.0, 10.0, -1.0], high=[1.0, 30.0, 1.0])
+    policy = Policy(torch.nn.Linear(4, 3), spaces)
+    chosen = torch.tensor([[1.0, 25.0, 0.0]])
+    view = replace(toys.view_of(policy, torch.zeros(1, 4)), chosen=chosen)
+    moved = Push((0.0,) * 3, (1.0,) * 3).perturbation(view, torch.ones(1, dtype=torch.float64))
+    assert (moved / moved[0, 0]).tolist() == [[1.0, 0.5, 0.0]]
+    assert float(moved.norm()) == pytest.approx(1.0)
 
 
 def test_adaptive_pgd_reaches_what_a_brute_search_finds():

@@ -11,6 +11,7 @@ from torch import nn
 import surefoot
 from surefoot.agents.policies import Policy
 from surefoot.attacks.base import normalize_rows, project
+from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.learned import spend
 from surefoot.attacks.learning import AttackerTraining, AttackLearner, train_attacker
 from surefoot.cli.main import main
@@ -24,7 +25,7 @@ from surefoot.report.charts import group_runs
 from surefoot.report.sentences import budget_meanings
 from surefoot.runs.attacked import AttackGrid
 from surefoot.runs.read import neighbors, read_run
-from toys import balancer, short_pole
+from toys import actor_with_critic, balancer, short_pole, view_of
 
 POLE = short_pole(30)
 SWING = surefoot.make_task("Pendulum-v1", floor=-200, ceiling=0, max_steps=10)
@@ -70,6 +71,16 @@ def test_every_attack_keeps_its_budget_at_every_step_and_uses_it(method, task, s
     full = (sizes > 0.3 * (1 - 1e-3)).double().mean()
     # Algorithm 1 stops as soon as the agent would choose the target.
     assert float(full) > {"paper": 0.02, "single-step": 0.02}.get(method, 0.95)
+
+
+@pytest.mark.parametrize("scope", [NUMBERS, LENGTHS], ids=["linf", "l2"])
+def test_algorithm_2_fills_the_ball_of_its_norm(scope):
+    """In linf to a corner, which lies outside of the l2 ball."""
+    observed = torch.tensor([[-0.5, 0.0], [-0.4, 0.01], [-0.6, -0.02]])
+    view = replace(view_of(actor_with_critic(frames=1), observed, left=0.05), scope=scope)
+    moved = DdpgAttack(0.0, steps=30).propose(view)
+    assert torch.allclose(measured(moved, scope), torch.full((3,), 0.05), atol=1e-5)
+    assert (float(moved.norm(dim=1).max()) > 0.06) == (scope is NUMBERS)
 
 
 def test_a_budget_in_linf_reaches_farther_than_the_same_in_l2():

@@ -390,6 +390,8 @@ def test_a_certificate_from_a_file_knows_the_listed_budgets_alone(tmp_path: Path
     there = Certificate.load(tmp_path)
     assert there.at(0.3) == Bounds(0.3, made.lower[2], made.upper[2])  # type: ignore[index]
     assert there.at(0.5).lower == made.lower[2]
+    # However little more than a budget that is listed is asked for.
+    assert there.at(np.nextafter(0.5, 1)).lower == made.lower[0]
     assert there.at(0.3).lower < made.at(0.3).lower
     with pytest.raises(InputError, match=r"lists budgets up to 1, got 1\.5"):
         there.at(1.5)

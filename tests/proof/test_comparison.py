@@ -152,6 +152,21 @@ def test_a_sequential_run_stops_when_the_gate_is_proved_refuted_or_out_of_reach(
     assert reasons(Question(budgets=(0.2,)), good, good[::-1]) == "out of reach"
 
 
+def test_a_run_under_attack_stops_by_what_b_has_under_it_and_at_all_budgets():
+    """B is nearly as good as A without attack, has nothing under it, and nothing is proved at the larger budget."""
+    rng = np.random.default_rng(5)
+    good, nearly = (most - rng.exponential(1, 1_000).clip(0, 50) for most in (100, 94))
+    nothing = np.zeros(1_000)
+
+    def last_reason(budgets, *returns):
+        watching = comparer(LAWS[2], Question(budgets=budgets, gate=Gate(None)))
+        return watching.reason_to_stop(*returns)
+
+    assert last_reason((2 * SIGMA,), good, nearly, nothing) == "proved"
+    assert last_reason((2 * SIGMA,), good, nearly) != "proved"
+    assert last_reason((2 * SIGMA, 20 * SIGMA), good, nearly, nothing) != "proved"
+
+
 def test_a_comparison_is_the_same_after_it_was_written(tmp_path):
     made = compared([0.0, 100.0] * 30, [0.0, 99.0] * 30, question=Question(budgets=(0.1,), gate=Gate(2.0)))
     write_json(tmp_path / "comparison.json", made.to_json())
@@ -193,6 +208,21 @@ def test_changed_episodes_are_named():
 def attacked_sides(question, law):
     a = record([1.0, 0.5], law, attacker={"name": "random"}, budget=0.1)
     return Comparer(question, a, record([1.0, 0.5], law)).answer(a, record([1.0, 0.5], law))
+
+
+@pytest.mark.parametrize(("of_a", "of_b", "fits"), [(0.2, 0.4, False), (0.4, 0.2, True)])
+def test_an_attack_on_b_may_do_no_more_to_a_feature_than_budgets_of_a_count(of_a, of_b, fits):
+    """Where B's second feature has the larger sigma, an attack on B moves it farther; the reverse bounds A for more."""
+    law = LAWS[2]
+    noise_a, noise_b = ({"sigma": 0.1, "sigma_per_feature": [0.1, second]} for second in (of_a, of_b))
+    a, b = record([1.0, 0.5], law, **noise_a), record([1.0, 0.5], law, **noise_b)
+    attacked = record([1.0, 0.0], law, **noise_b, attacker={"name": "random"}, budget=0.1)
+    watching = Comparer(Question(budgets=(0.1,)), a, b)
+    if fits:
+        assert watching.answer(a, b, attacked).attacked_by == "random"
+        return
+    with pytest.raises(InputError, match="may change some features more than budgets of A count"):
+        watching.answer(a, b, attacked)
 
 
 def test_a_gate_is_refuted_by_what_is_certainly_too_little():

@@ -132,6 +132,8 @@ RUN = {"seed": 5, "purpose": [], "n_envs": 4, "block_size": 4, "device": "cpu", 
         (RUN, {**RUN, "n_envs": 2, "block_size": 2}, "unknown"),
         # An environment that runs several episodes, agents that draw, another device: draws are shared otherwise.
         ({**RUN, "n_envs": 2}, {**RUN, "n_envs": 2}, "unknown"),
+        (RUN, {**RUN, "n_envs": 2}, "unknown"),
+        ({**RUN, "n_envs": 2}, RUN, "unknown"),
         (RUN, {**RUN, "stochastic": True}, "unknown"),
         ({**RUN, "budget": 0.1}, {**RUN, "budget": 0.2}, "unknown"),
         ({**RUN, "budget": 0.0}, {**RUN, "budget": 0.2}, "seeds"),

@@ -143,12 +143,24 @@ def test_luck_is_selected_where_it_decides_the_return_and_costs_nothing_elsewher
     assert without.lower[0] == plain.lower[0]
 
 
-def test_what_selects_luck_is_not_bet_on():
+def test_few_episodes_that_seem_to_know_their_luck_do_not(monkeypatch):
+    """The fewer there are, and the more weights, the more must be predicted: by chance some of it always is."""
+    rng = np.random.default_rng(3)
+    features, rest = rng.normal(0, 1, (60, 1)), rng.normal(0, 1, 60)
+    slightly, clearly = (LuckyReturns(share * features[:, 0] + rest, features) for share in (0.575, 0.7))
+    assert luck_fit.knows_luck(clearly)
+    assert not luck_fit.knows_luck(slightly)
+    monkeypatch.setattr(luck_fit, "_BY_CHANCE", 0.0)
+    assert luck_fit.knows_luck(slightly)
+
+
+@pytest.mark.parametrize("budgets", [(1.0,), (0.0, 1.0)])
+def test_what_selects_luck_is_not_bet_on(budgets):
     """Luck is judged on the returns that the method without it leaves out: on no other, and at no cost."""
     rng = np.random.default_rng(9)
     features = rng.normal(0, 1, (4000, 1))
-    claim = Claim("auto", 0.05, 1.0, 0.0, 10.0, (1.0,))
-    where = (np.array([1.0]), 0.05, 0.0, 10.0)
+    claim = Claim("auto", 0.05, 1.0, 0.0, 10.0, budgets)
+    where = (np.array(budgets), 0.05, 0.0, 10.0)
     # a start at one end, after which bets begin early, shows no luck
     perfect = np.full(4000, 10.0)
     perfect[40:] = np.where(features[40:, 0] > 0, 10.0, 4.7)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.cli import main as cli
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof.query import Norm
+from surefoot.proof.query import Norm, Query
 from surefoot.verification.verify import verify
 
 
@@ -39,6 +40,18 @@ def test_the_factor_is_attained():
     assert np.linalg.norm(np.full(6, 0.3)) == pytest.approx(0.3 * NORM.factor)
     assert Norm(name="l1", coordinates=None, observations=None).factor == 1
     assert Norm(name="linf", coordinates=4, observations=200).factor == pytest.approx(math.sqrt(800))
+
+
+def test_all_else_that_is_asked_is_asked_in_any_norm():
+    """The certificate is that of the larger l2 budgets, with the same method, confidence and quantiles."""
+    episodes = Episodes.from_returns([3.0, 4.0, 9.0, 9.0] * 30, sigma=5.0, floor=0, ceiling=10)
+    asked = {"method": "dkw", "confidence": 0.8, "quantiles": (0.5,)}
+    made = Query(budgets=(0.0, 0.4), norm=NORM, **asked).answer(episodes)
+    plain = Query(budgets=NORM.in_l2([0.0, 0.4]), **asked).answer(episodes)
+    assert (made.method, made.confidence) == ("dkw", 0.8)
+    assert made.lower.tolist() == plain.lower.tolist()
+    assert made.requested["quantiles"] == plain.requested["quantiles"]
+    assert made.requested["norm"]["budgets"] == [0.0, 0.4]
 
 
 @pytest.mark.parametrize(

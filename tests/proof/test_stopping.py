@@ -21,6 +21,7 @@ from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.forecast import best_achievable, forecast
 from surefoot.proof.planning.proposals import plug_in_means
+from surefoot.proof.planning.strategies import CLAIM_SHARE
 from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import certified_run
@@ -174,6 +175,14 @@ def test_refuting_is_valid():
         assert law.worst_mean(radius) < upper < law.worst_mean(radius) + 1
 
 
+def test_what_is_required_is_bet_on_at_the_budget_in_sigmas():
+    """Elsewhere it would be proved late, and nothing else would tell."""
+    for sigma in (0.25, 1.0):
+        monitor = Monitor(StoppingRule(budget=0.5, require=0.7), confidence=0.95, sigma=sigma, floor=0.0, ceiling=1.0)
+        assert monitor.bets.strategy.claim == (0.5 / sigma, 0.7)
+        assert monitor.bets.strategy.scaled_budgets.tolist() == [0.5 / sigma]
+
+
 def test_a_monitor_looks_at_settled_places_only():
     """Between two looks nothing is computed, whatever the returns."""
     rule = StoppingRule(budget=0.5, require=0.5)
@@ -283,6 +292,16 @@ def test_a_plan_says_never():
     few = forecast(record, budget=1.0, alpha=0.05, n_episodes=100, require=4.5)
     assert few.limit < forecast(record, budget=1.0, alpha=0.05, n_episodes=1_000).limit < soon.limit
     assert (few.episodes, few.pilot, few.fixed) == (100, 1000, soon.fixed)
+
+
+@pytest.mark.parametrize("require", [0.99, 0.995])
+def test_a_run_of_a_perfect_agent_is_planned_to_end_soon_after_the_best_bet_would(require):
+    """Whoever knew that no episode fails would need log(1 / share of alpha) / log(1 / require) of them."""
+    pilot = Episodes.from_returns(np.ones(100), sigma=1.0, floor=0, ceiling=1)
+    predicted = forecast(pilot, budget=0.0, alpha=0.05, n_episodes=1_000, require=require)
+    soonest = np.log(1 / (0.05 * CLAIM_SHARE)) / np.log(1 / require)
+    assert soonest < predicted.sequential < 2 * soonest
+    assert predicted.least <= predicted.fixed < predicted.sequential
 
 
 def test_a_plan_and_a_table_for_people(capsys):

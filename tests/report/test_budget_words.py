@@ -67,6 +67,18 @@ def test_so_is_every_perturbation_of_pixels(budget, steps):
         assert 0.989 * budget <= used(line, 64, steps) <= budget * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("budget", [0.003, 0.5, 1.5, 40.0])
+@pytest.mark.parametrize(("norm", "power"), [("l2", 2), ("l1", 1)])
+def test_as_many_pixels_as_are_named_are_within_a_budget_of_each_norm_and_one_more_is_not(norm, power, budget):
+    lines = explain_budget(budget, shape=(100, 100), norm=norm)
+    counted = [re.search(r"([\d,]+) pixels (?:from black|of one frame)", line) for line in lines]
+    counts = [int(found[1].replace(",", "")) for found in counted if found]
+    # From black to white, and by one level of 255.
+    expected = [math.floor((budget * levels) ** power * (1 + 1e-12)) for levels in (1, 255) if budget * levels >= 1]
+    assert counts == expected
+    assert not any(" pixels from" in line for line in explain_budget(budget, shape=(100, 100), norm="linf"))
+
+
 def test_planted_a_root_that_is_forgotten_would_be_noticed():
     wrong = "one value by 0.2, at each of 500 steps"
     assert used(wrong, 4, 500) > 0.2 * 1.01

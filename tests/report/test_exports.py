@@ -115,6 +115,29 @@ def test_names_of_strangers_are_text_in_every_format(runs):
     assert row["agent"].startswith("'=cmd")
 
 
+def test_what_begins_with_blanks_is_no_formula_either(runs):
+    """A spreadsheet drops them before it computes a cell."""
+    certified(runs / "f", agent="  =1+1")
+    (row, *_) = csv.DictReader(io.StringIO(as_csv([read_run(runs / "f")])))
+    assert row["agent"] == "'  =1+1"
+
+
+def test_a_caption_says_which_runs_assume_what_their_users_stated(runs):
+    """What is assumed for one alone is said of that one, what is assumed for all once."""
+    for name, stated in (("one", ["floor"]), ("two", []), ("three", ["floor"])):
+        # As if they had been run here: of returns of others nothing is proved.
+        facts = {"agent": name, "block_size": 60, "stated_by_user": stated}
+        episodes = Episodes.from_returns([0.0, 1.0] * 30, sigma=0.1, floor=0, ceiling=1, **facts)
+        episodes.save(runs / name / "episodes.npz")
+        certify(episodes, [0.1], method="band").save(runs / name)
+    read = {name: read_run(runs / name) for name in ("one", "two", "three")}
+    said = ", assuming that no return is below 0 (stated by the user, not proved)"
+    assert f"60 episodes){said}." in as_latex([read["one"], read["three"]])
+    assert f"60 episodes); one{said}." in as_latex([read["two"], read["one"]])
+    assert f"60 episodes); one{said}; three{said}." in as_latex(list(read.values()))
+    assert "assuming" not in as_latex([read["two"]])
+
+
 @pytest.mark.parametrize(("kind", "name"), [("md", "report.md"), ("latex", "report.tex"), ("csv", "report.csv")])
 def test_the_command_writes_each_format(runs, capsys, kind, name):
     assert cli.main(["report", "a", "--format", kind]) == 0

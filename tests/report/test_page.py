@@ -5,19 +5,29 @@ import hashlib
 import json
 import re
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import surefoot
 from pages import HOSTILE, SIGMA, attacked, certified, replayed, returns_of
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError, printable
 from surefoot.files import read_json, write_json
 from surefoot.proof.rounding import format_lower, format_upper
 from surefoot.report import page
 from surefoot.report.charts import chart_data, find_inconsistencies, group_runs
 from surefoot.report.curves import grid_of, own_curve, perfect_curve
-from surefoot.report.histograms import MOST_BARS, MOST_STEP_BARS, bin_edges, histogram_data, spending_data
+from surefoot.report.histograms import (
+    MOST_BARS,
+    MOST_STEP_BARS,
+    _shown_range,
+    bin_edges,
+    histogram_data,
+    spending_data,
+)
+from surefoot.report.html import bounds_tables
 from surefoot.report.page import build_page, write_report
 from surefoot.report.taped_frames import encode_png, picture_sheet, replay_data
 from surefoot.runs.finish import write_run_report
@@ -72,6 +82,7 @@ def test_between_the_budgets_stands_what_the_certificate_says_there(tmp_path):
     assert curve.fine
     assert len(grid) > 50
     assert curve.lower == pytest.approx([made.at(budget).lower for budget in grid], abs=1e-12)
+    assert curve.upper == pytest.approx([made.at(budget).upper for budget in grid], abs=1e-12)
     assert curve.lower == sorted(curve.lower, reverse=True)
 
 
@@ -213,11 +224,22 @@ def test_histograms_count_every_episode(tmp_path):
     assert found["edges"][-1] >= 200
 
 
+@pytest.mark.parametrize(("ceiling", "last"), [(None, -2), (0.0, 0), (3.0, 3)])
+def test_floor_and_ceiling_are_in_a_histogram_where_they_are_known(ceiling, last):
+    """A ceiling of 0, as of Pendulum, is known too."""
+    record = Episodes.from_returns([-7.0, -2.0] * 20, sigma=0.1, floor=-10, ceiling=ceiling)
+    run = SimpleNamespace(records=[record])
+    edges = bin_edges(*_shown_range(SimpleNamespace(runs=[run]), record.returns))
+    assert (edges[0] <= -10) == (ceiling is not None)
+    assert edges[-1] - 1 <= last <= edges[-1]
+
+
 def test_spending_is_what_the_attack_wrote(tmp_path):
     made = attacked(tmp_path)
     (group,) = group_runs([read_run(tmp_path)])
     first, second = spending_data(group)
     assert first["values"] == made["budget_used_per_step"][0]
+    assert first["says"].startswith("On average 56% of the squared budget was used")
     assert (
         second["says"] == "On average 70% of the squared budget was used, half of that by step 1, all of it by step 3."
     )
@@ -320,6 +342,12 @@ def test_runs_of_one_task_share_a_chart_and_others_get_their_own(tmp_path):
     lower = [format_lower(read_run(tmp_path / name).proved.at(0.4).lower, 2) for name in "ba"]
     said = f"Certified at budget 0.4: agent-b at least {lower[0]}, agent-a at least {lower[1]}."
     assert said in text
+    # Whichever of the runs has that headline.
+    certified(tmp_path / "short", agent="agent-s", budgets=(0, 0.1, 0.4), returns=np.tile([200.0, 40.0], 200))
+    short = read_run(tmp_path / "short")
+    assert short.proved.budgets[short.headline_index] < 0.4
+    for pair in ((short, runs[0]), (runs[0], short)):
+        assert "Certified at budget 0.4: agent-a at least" in build_page(pair)
 
 
 def test_the_attacks_beside_a_certificate_are_on_its_page_and_strangers_are_not(tmp_path):
@@ -337,6 +365,16 @@ def test_the_attacks_beside_a_certificate_are_on_its_page_and_strangers_are_not(
             "lower",
             "attack",
         ]
+
+
+def test_a_table_of_bounds_has_the_means_of_attacks_on_the_same_agent_alone(tmp_path):
+    for name, facts in (("a", {}), ("other", {"agent": "agent-b"}), ("noisier", {"sigma": 0.4})):
+        certified(tmp_path / f"certified-{name}", **facts)
+        attacked(tmp_path / f"attacked-{name}", **facts)
+    (group,) = group_runs([read_run(folder) for folder in sorted(tmp_path.iterdir())])
+    tables = re.findall(r"<caption>([^<]*)</caption><thead>(.*?)</thead>", bounds_tables(group))
+    bounds = {caption: heads.count("(measured)") for caption, heads in tables if "measured" not in caption}
+    assert list(bounds.values()) == [1, 1, 1]
 
 
 def test_a_page_says_between_which_numbers_the_worst_attack_is(tmp_path):
@@ -393,6 +431,9 @@ def test_an_attack_below_the_bound_raises_the_alarm_and_one_above_does_not(tmp_p
     assert len(find_inconsistencies(bad)) == 1
     assert find_inconsistencies(good) == []
     assert 'role="alert"' in build_page(bad.runs)
+    # Also where runs of another task follow, of which none is inconsistent.
+    certified(tmp_path / "d", agent=None)
+    assert 'role="alert"' in build_page([*bad.runs, read_run(tmp_path / "d")])
     assert 'role="alert"' not in build_page(good.runs)
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import surefoot
 from surefoot.episodes import Baseline
 from surefoot.proof.rounding import format_budget, format_exact, format_lower, format_percent, format_upper
-from surefoot.report.certificate_text import bounds_table, describe, digits_for, headline, headline_index
-from surefoot.report.sentences import attack_notes
+from surefoot.report.certificate_text import bounds_table, describe, digits_for, headline, headline_index, in_units
+from surefoot.report.sentences import attack_notes, budget_used
 from surefoot.runs.finish import finish_run
 
 numbers = st.one_of(
@@ -137,6 +137,18 @@ def test_a_bound_that_is_shown_as_the_baseline_says_nothing():
     assert [row.uninformative for row in bounds_table(made, known).rows] == [False, False, True]
 
 
+def test_in_units_of_statistics_noise_and_budgets_are_divided_alike():
+    """What is proved stays: at 0.2 of a unit that is 0.5 of the environment's, what is proved at 0.1."""
+    own = certificate(budgets=(0, 0.1, 0.3), sigma=0.05, sigma_per_feature=[0.2, 0.05, 0.1])
+    shown = in_units(own, 0.5)
+    assert (shown.budgets.tolist(), shown.sigma) == ([0.0, 0.2, 0.6], 0.1)
+    assert shown.lower.tolist() == own.lower.tolist()
+    text = " ".join(str(shown).split())
+    assert "attack budget (normalized units)" in text
+    assert "900 episodes, sigma 0.1, method" in text
+    assert "by feature" not in text
+
+
 def test_quantiles_without_a_bound_take_one_line():
     episodes = surefoot.Episodes.from_returns(np.tile([200.0, 180.0, 150.0], 300), sigma=0.2, floor=0.0, ceiling=200.0)
     made = surefoot.certify(episodes, [0, 0.1, 3, 4], method="band", quantiles=[0.01])
@@ -229,6 +241,14 @@ def test_a_folder_gets_the_certificate_and_a_picture(tmp_path):
 
 
 # --- outcomes -------------------------------------------------------------------------------------------------------
+
+
+def test_the_share_of_a_budget_is_that_of_the_attack_whose_mean_is_shown():
+    """Of the lambda that hurt most at each budget; what nobody wrote down counts as used."""
+    attack = {"budgets": [0.0, 0.5, 2.0], "lambdas": [0.0, 1.0], "curve_lambda": [0.0, 1.0, 0.0]}
+    used = {"mean_budget_used": [[0.0, 0.0], [0.1, 0.4], [1.0, 0.2]]}
+    assert budget_used(attack | used) == [1.0, 0.8, 0.5]
+    assert budget_used(attack) == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(

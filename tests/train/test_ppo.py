@@ -25,8 +25,8 @@ from surefoot.proof.forecast import forecast
 from surefoot.train import ppo, selection
 from surefoot.train.actors import deployed_weights
 from surefoot.train.deployed import policy_from_weights
-from surefoot.train.folder import TrainingCurve, TrainingFolder
-from surefoot.train.ppo import Batch, Players, PpoLearner, Running, discount_at, train_ppo
+from surefoot.train.folder import TrainingCurve, TrainingFolder, TrainingRun
+from surefoot.train.ppo import Batch, Players, PpoLearner, PpoProgress, Running, discount_at, train_ppo
 from surefoot.train.presets import PPO
 from surefoot.train.settings import PpoSettings, settings_of_env
 from trainings import run_training
@@ -267,6 +267,18 @@ def test_steps_shrink_with_the_spread_of_the_advantages():
     assert rates == pytest.approx([1, 1, 0.5, 0.25])
 
 
+@pytest.mark.parametrize(("iteration", "kept"), [(1, 1 / 11), (10, 0.5), (1_000, TINY.averaging)])
+def test_the_average_keeps_most_of_the_past_but_little_of_the_first_weights(iteration, kept):
+    learner = learner_of(CARTPOLE, "")
+    for average in learner.average.parameters():
+        average.zero_()
+    learner.iteration = iteration - 1
+    batch = episodes_of(learner)
+    learner.learn(batch, batch.known[-1], Stream(training_seeds(0, 0)[2], CPU), 0.0)
+    for average, now in zip(learner.average.parameters(), learner.actor.parameters(), strict=True):
+        assert torch.allclose(average, (1 - kept) * now, rtol=1e-4)
+
+
 def test_single_steps_are_those_that_were_run():
     learner = learner_of(CARTPOLE, "")
     batch = episodes_of(learner)
@@ -344,6 +356,103 @@ def test_the_step_after_the_last_counts_unless_the_episode_is_over():
     assert torch.allclose(found.target[1], torch.tensor([1.0, 1.0 + 0.9 * 5.0]))
     first = 1.0 + 0.9 * (5.0 + TINY.trace * (found.target[1] - 5.0))
     assert torch.allclose(found.target[0], first)
+
+
+def ending_in_the_middle(learner):
+    """Return a batch of environments that go on: their episodes end at any step."""
+    generator = torch.Generator().manual_seed(0)
+    reward = torch.randn(7, 5, generator=generator)
+    batch = batch_of(reward.T.tolist(), torch.ones(5, 7).tolist())
+    known = torch.randn(batch.known.shape, generator=generator)
+    return dataclasses.replace(batch, known=known, over=(torch.rand(7, 5, generator=generator) < 0.3).float())
+
+
+def test_advantages_do_not_reach_beyond_the_end_of_an_episode():
+    """Against a loop over each environment from its last step to its first."""
+    learner = learner_of(CARTPOLE, "", n_steps=7, gamma=0.9, trace=0.8)
+    batch = ending_in_the_middle(learner)
+    after = torch.randn(5, batch.known.shape[-1], generator=torch.Generator().manual_seed(1))
+    found = learner._with_advantages(batch, after)
+    values = torch.cat((learner.critic(batch.known), learner.critic(after).unsqueeze(0))).detach()
+    for row in range(5):
+        ahead = 0.0
+        for step in reversed(range(7)):
+            ahead = float(batch.reward[step, row] * learner.reward_scale - values[step, row]) + (
+                float(1 - batch.over[step, row]) * 0.9 * (float(values[step + 1, row]) + 0.8 * ahead)
+            )
+            assert float(found.target[step, row]) == pytest.approx(ahead + float(values[step, row]), abs=1e-5)
+
+
+def test_rewards_are_scaled_by_what_episodes_have_earned_so_far():
+    """Sums that end with their episode and go on in the next iteration; observations with the noise on them."""
+    learner = learner_of(CARTPOLE, "", n_steps=7, n_envs=5, gamma=0.9)
+    batch = dataclasses.replace(ending_in_the_middle(learner), clean=torch.randn(7, 5, 4))
+    sums = []
+    so_far = np.zeros(5)
+    for _ in range(2):
+        learner._measure_scales(batch)
+        for reward, over in zip(batch.reward.numpy(), batch.over.numpy(), strict=True):
+            so_far = 0.9 * so_far + reward
+            sums.append(so_far)
+            so_far = so_far * (1 - over)
+    assert learner.reward_scale == pytest.approx(1 / np.std(sums), rel=1e-4)
+    spread = (batch.clean.double().var(dim=(0, 1), unbiased=False) + 0.3**2).sqrt()
+    for network in (learner.actor.memory, learner.average.memory, learner.critic):
+        assert torch.allclose(network.normalize.scale.double(), 1 / spread, rtol=1e-3)
+
+
+def progress_of(learner, out, **more):
+    run = TrainingRun(task=learner.task, noise=learner.noise, out=out, **more)
+    return PpoProgress(run, learner.settings, learner, run.open_folder())
+
+
+def test_the_average_is_validated_on_episodes_of_its_own_and_its_training_goes_on_from_there(tmp_path, monkeypatch):
+    """As it would be deployed, for a certificate of as many episodes each time, at a fifth of what was learned from."""
+    learner = learner_of(POLE, "", **ONE_BY_ONE | {"validation_episodes": 2_000})
+    learner.learn(episodes_of(learner), torch.zeros(8, 4 + 1 + TINY.width), Stream(training_seeds(0, 0)[2], CPU), 0.0)
+    learner.iteration = 7
+    given = []
+
+    def validate(run, curve, policy, weights, n_episodes, **options):
+        given.append((policy, weights, n_episodes, options))
+        curve.add(np.ones(2), 0.0, weights, 1.0)
+
+    monkeypatch.setattr(ppo, "validate", validate)
+    progress = progress_of(learner, tmp_path / "run")
+    progress.n_learned = 300
+    progress._validate()
+    ((policy, weights, n_episodes, options),) = given
+    assert (options["number"], options["n_expected"], n_episodes) == (7, 2_000, 60)
+    for name, array in deployed_weights(learner.average).items():
+        assert np.array_equal(weights[name], array)
+    assert policy.sha256 == progress.make_policy(deployed_weights(learner.average), "candidate").sha256
+    # What was validated does not pay for the next one.
+    assert progress._affordable_episodes() == 0
+
+    resumed = learner_of(POLE, "", **ONE_BY_ONE)
+    progress_of(resumed, tmp_path / "run", resume=True).restore()
+    assert resumed.iteration == 7
+    assert resumed.widest == learner.widest > 0
+    assert resumed.reward_scale == learner.reward_scale
+    for name, network in learner.networks.items():
+        for key, array in network.state_dict().items():
+            assert torch.equal(resumed.networks[name].state_dict()[key], array), (name, key)
+
+
+def test_the_entropy_is_that_of_the_policy_and_not_of_what_was_chosen_before():
+    """After tanh: against the entropy of samples in narrow bins."""
+    head = learner_of(PENDULUM, "").actor.head
+    features = torch.zeros(20_000, TINY.width)
+    with torch.no_grad():
+        head.log_std.fill_(-1.0)
+        fresh, _ = head.draw(features, Stream(training_seeds(0, 1)[2], CPU))
+        entropies = []
+        for chosen in (fresh, fresh + 3.0):
+            entropies.append(float(head.evaluate(features, chosen, Stream(training_seeds(0, 2)[2], CPU))[1].mean()))
+    shares, edges = np.histogram(torch.tanh(fresh).numpy(), bins=200, density=True)
+    density = shares[shares > 0]
+    expected = -float((density * np.log(density)).sum() * (edges[1] - edges[0]))
+    assert entropies == pytest.approx([expected] * 2, abs=0.05)
 
 
 def test_held_actions_are_repeated_and_not_learned_from():
@@ -538,6 +647,16 @@ def test_values_of_another_rule_are_not_compared():
     assert (curve.best, str(curve.best_weights["by"])) == (30.0, "bound")
     curve.add(returns, 0.0, {"by": np.array("worse")}, 20.0)
     assert str(curve.best_weights["by"]) == "bound"
+
+
+@pytest.mark.parametrize(("certified", "kept"), [(30.0, "later"), (None, "first")])
+def test_of_equal_certified_values_the_later_is_kept_and_of_equal_means_the_first(certified, kept):
+    """Equal certified values mean that nothing failed, and training had longer since then."""
+    curve = TrainingCurve()
+    for curve.steps, by in ((10, "first"), (20, "later")):
+        curve.add(np.array([90.0, 110.0]), 0.0, {"by": np.array(by)}, certified)
+    assert str(curve.best_weights["by"]) == kept
+    assert curve.best_step == {"first": 10, "later": 20}[kept]
 
 
 @pytest.mark.parametrize(("total_steps", "validated"), [(1_000, 1), (11_000, 2)])

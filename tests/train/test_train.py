@@ -28,6 +28,7 @@ from surefoot.train import off_policy, selection
 from surefoot.train.deployed import policy_from_weights
 from surefoot.train.folder import TrainingCurve, TrainingFolder, TrainingRun, has_checkpoint
 from surefoot.train.off_policy import (
+    build_ddpg,
     build_dqn,
     kept_weights,
     load_checkpoint,
@@ -36,7 +37,7 @@ from surefoot.train.off_policy import (
     training_environment,
 )
 from surefoot.train.presets import PAPER
-from surefoot.train.settings import DqnSettings
+from surefoot.train.settings import DdpgSettings, DqnSettings
 from toys import not_normal
 from trainings import run_training
 
@@ -550,3 +551,17 @@ def test_exported_weights_act_as_the_learner():
     policy = policy_from_weights(TASK.spaces, kept_weights(model), "x")
     histories = np.random.default_rng(0).normal(size=(200, 5, 4)).astype(np.float32)
     assert (model.predict(histories, deterministic=True)[0] == policy.act(torch.from_numpy(histories)).numpy()).all()
+
+
+def test_an_exported_actor_and_its_critic_compute_what_the_learner_computes():
+    """Attacks ask the critic: with another function between its layers they would look for other actions."""
+    task = get_task("mountain-car")
+    model = build_ddpg(task, 0.2, DdpgSettings(hidden=(16, 8), buffer_size=10), 0, "cpu")
+    policy = policy_from_weights(task.spaces, kept_weights(model), "x")
+    rng = np.random.default_rng(0)
+    histories = rng.normal(size=(50, task.spaces.n_stack, 2)).astype(np.float32)
+    actions = torch.from_numpy(rng.uniform(-1, 1, (50, 1)).astype(np.float32))
+    seen = torch.from_numpy(histories)
+    assert np.allclose(model.predict(histories, deterministic=True)[0], policy.act(seen).numpy(), atol=1e-5)
+    values = model.critic.q_networks[0](torch.cat((seen.flatten(1), actions), dim=1)).squeeze(1)
+    assert torch.allclose(policy.critic(seen, actions), values, atol=1e-5)

@@ -165,6 +165,14 @@ def test_a_validation_is_run_as_it_is_asked_for(monkeypatch, tmp_path):
     assert (plan.purpose, plan.device, plan.block_envs) == ((Purpose.VALIDATION, 4), "cpu", 2)
 
 
+@pytest.mark.parametrize(
+    ("noise", "budget"), [(Noise.of(0.3), 0.6), (Noise.of([0.3, 0.1]), 0.2), (Noise.of(0.0, 0.4), 0.8)]
+)
+def test_weights_are_chosen_at_twice_the_noise_on_actions_too(noise, budget, tmp_path):
+    """In the units of the actions where they alone have noise; at budget 0 all agents would be chosen by their mean."""
+    assert TrainingRun(task=short_pole(30), noise=noise, out=tmp_path).budget == pytest.approx(budget)
+
+
 def test_what_validation_predicts_is_about_the_budget_and_as_many_episodes():
     returns = np.resize([20.0, 30.0, 30.0], 60)
     played = Episodes.from_returns(returns, sigma=0.3, floor=0, ceiling=30)

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from surefoot.proof.certificate import _OPTIONAL_SETUP, _SETUP
+from surefoot.verification.bounds import check_step_bounds
 from surefoot.verification.claims import _COPIED, _check_facts
+from surefoot.verification.recompute.bands import CannotRecomputeError
 from surefoot.verification.recompute.run_files import Raw
 
 HONEST = {"sigma": 0.2, "floor": 0.0, "ceiling": 1.0, "n_episodes": 2}
@@ -34,3 +36,13 @@ def test_a_fact_of_another_setup_is_noticed(name):
 def test_only_a_sequential_run_ends_early_and_that_after_a_whole_block(method, block, wrong):
     found = _check_facts(raw_of({"method": method}, {"n_planned": 4, "block_size": block}))
     assert found == (["4 episodes were planned, the episode data have 2 returns"] if wrong else [])
+
+
+@pytest.mark.parametrize("claimed", [[-2.0, 1.0], [-1.0, 2.0]])
+def test_each_end_of_the_range_of_a_reward_is_that_of_the_setup(claimed):
+    """A narrower one would be worth more, and the setup's alone is compared with what the rules prove."""
+    claim = {"kind": "per-step", "method": "per-step", "confidence": 0.95, "sigma": 1.0, "floor": 0.0, "budgets": [0.1]}
+    arrays = {"reward_values": np.ones(1)}
+    raw = Raw("per-step.json", {**claim, "reward_range": claimed}, {"reward_range": [-1.0, 1.0]}, arrays, None, None)
+    with pytest.raises(CannotRecomputeError, match=r"the setup has \[-1.0, 1.0\]"):
+        check_step_bounds(raw)

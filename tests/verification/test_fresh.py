@@ -80,6 +80,8 @@ def test_worse_fresh_episodes_are_noticed():
     level = math.log(2 / 1e-4)
     assert log_capital(recorded, worse, [0.0, 1.0]) > level
     assert log_capital(worse, recorded, [0.0, 1.0]) < 1  # better ones are no contradiction
+    # The mean is always bet on.
+    assert log_capital(recorded, worse, [1.0]) == log_capital(recorded, worse, [0.0, 1.0])
     perfect = np.full(10_000, 200.0)
     failing = perfect.copy()
     failing[rng.choice(10_000, 30, replace=False)] = 40.0
@@ -298,7 +300,7 @@ def test_a_sequential_certificate_does_not_hide_another_one_from_the_fresh_episo
 
 
 def test_fresh_episodes_are_held_against_the_budgets_of_every_certificate(memorizing, tmp_path, monkeypatch):
-    """And run on this machine, whatever reran the recorded ones."""
+    """And against its bounds; and they are run on this machine, whatever reran the recorded ones."""
     agent = str(memorizing / "honest.onnx")
     certified(tmp_path / "run", agent, method="dkw")
     certify_shared_budget(Episodes.load(tmp_path / "run" / "episodes.npz"), [0.0, 3.0], 5).save(tmp_path / "run")
@@ -320,8 +322,11 @@ def test_fresh_episodes_are_held_against_the_budgets_of_every_certificate(memori
 
     monkeypatch.setattr(rerun, "run_fresh", run_fresh)
     monkeypatch.setattr(rerun, "log_capital", log_capital)
-    verify(tmp_path / "run", agent=agent, workers=Elsewhere())
+    monkeypatch.setattr(rerun, "_refuted_bounds", lambda raw, *_: [f"the bounds of {raw.name}"])
+    verdict = verify(tmp_path / "run", agent=agent, workers=Elsewhere())
     assert asked == [1, [0.0, 0.1, 0.3, 1.0]]
+    (wrong,) = (check.detail for check in verdict.checks if check.name == "fresh episodes")
+    assert wrong == "the bounds of certificate.json; the bounds of shared.json"
 
 
 def test_a_bound_is_refuted_from_the_highest_worst_mean_on():
@@ -332,6 +337,28 @@ def test_a_bound_is_refuted_from_the_highest_worst_mean_on():
             "certificate.json", {"budgets": [0.5], "sigma": 0.5, "lower": [bound]}, {"floor": 0.0}, {}, None, None
         )
         assert len(rerun._refuted_bounds(raw, fresh, 1.0)) == n_refuted
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "refuted"),
+    [
+        ("certificate.json", {"method": "band"}, True),
+        ("certificate.json", {"method": "auto", "method_selection": {"method": "betting"}}, True),
+        ("certificate.json", {"method": "auto", "method_selection": {"method": "luck"}}, False),
+        ("certificate.json", {"method": "luck"}, False),
+        ("certificate.json", {"method": "nested"}, False),
+        ("shared.json", {"method": "betting"}, False),
+        ("per-step.json", {"method": "per-step"}, False),
+    ],
+)
+def test_what_knows_more_than_returns_is_held_against_the_mean_alone(name, says, refuted):
+    """An honest bound that knows luck may be above the worst case of all games with the same returns."""
+    fresh = np.array([0.0, 1.0] * 500)
+    levels = highest_worst_means(fresh, [1.0, 0.0], 0.0, 1.0, rerun.FALSE_ALARM / 2)
+    for bound, found in ((sum(levels) / 2, refuted), (levels[1] + 0.01, True)):
+        certificate = {"budgets": [0.5], "sigma": 0.5, "lower": [bound], **says}
+        raw = Raw(name, certificate, {"floor": 0.0}, {}, None, None)
+        assert bool(rerun._refuted_bounds(raw, fresh, 1.0)) == found
 
 
 def test_by_default_an_agent_cannot_know_its_seed(memorizing, tmp_path):

@@ -17,6 +17,7 @@ from surefoot.files import read_npz
 from surefoot.noise import Noise
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
+from surefoot.proof.comparison import Comparer, Gate, Question
 from surefoot.proof.difference import pair_up
 from surefoot.verification.comparison import _check_content, _expected_pairing, rerun_sides
 from surefoot.verification.plan_again import planner_version
@@ -61,6 +62,34 @@ def failed(folder):
 def test_an_honest_comparison_follows_from_its_returns(honest):
     assert failed(honest) == {}
     assert surefoot.verify(honest, blocks=0).bounds_recomputed
+
+
+def run_elsewhere(returns, seed, **metadata):
+    """Return a record of a run with a seed, whose limits its user stated."""
+    run = {"n_envs": 10, "block_size": 10, "device": "cpu", "purpose": [], "n_planned": len(returns)}
+    known = {**run, "stated_by_user": ["floor", "ceiling"], **metadata}
+    return record(returns, episode_seeds=None, seed=seed, **known)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pairing"), [("wins", "unknown"), ("longer", "independent"), ("longer wins", "independent")]
+)
+def test_bounds_without_pairs_follow_from_the_returns_too(kind, pairing, tmp_path):
+    """Wins that nothing pairs, and runs of other seeds of which one is twice as long; a better interval is noticed."""
+    a, b = (side.returns for side in made_of("wins" if "wins" in kind else "pairs"))
+    if pairing == "unknown":
+        sides = record(a, binary=True, episode_seeds=None), record(b, binary=True)
+    else:
+        sides = run_elsewhere(a, 1, binary="wins" in kind), run_elsewhere(b[:30], 2, binary="wins" in kind)
+    folder = tmp_path / "run"
+    made = surefoot.compare(*sides, out=folder)
+    assert made.pairing == pairing
+    assert failed(folder) == {}
+    path = folder / "comparison.json"
+    honest = json.loads(path.read_text())
+    for field in ("low", "high"):
+        path.write_text(json.dumps(forge(honest, field)))
+        assert f"{field} claims more than the returns prove" in failed(folder)["bounds"]
 
 
 def forge(content, field):
@@ -224,6 +253,31 @@ def test_attacked_episodes_of_another_agent_bound_nothing_of_b(key):
     assert _check_content(ASKED, raws) == [f"B and B-attacked have another {key}"]
 
 
+def test_bounds_of_a_comparison_that_stopped_by_itself_follow_from_the_returns():
+    """They hold at any number of episodes, and are others than those of a number that was fixed."""
+    rng = np.random.default_rng(5)
+    returns = rng.beta(9, 1, 400)
+    a = record(returns, episode_seeds=list(range(400)))
+    b = record(np.clip(returns - 0.4, 0, 1), episode_seeds=list(range(400)))
+    sides = {}
+    for side, one in (("A", a), ("B", b)):
+        sides[side] = Raw(COMPARED, {}, one.setup, {"returns": one.returns}, None, None)
+    question = Question(budgets=(0.05,), gate=Gate(0.2))
+    made = Comparer(question, a, b, anytime=True).answer(a, b, stopped="proved")
+    fixed = Comparer(question, a, b).answer(a, b)
+    (row,) = made.attacked
+    assert fixed.interval.low > made.interval.low > 0
+    assert fixed.attacked[0].lower > row.lower > 0
+    honest = made.to_json()
+    assert _check_content(honest, sides) == []
+    for field, better in (("low", fixed.interval.low), ("high", fixed.interval.high)):
+        assert f"{field} claims more than the returns prove" in _check_content({**honest, field: better}, sides)
+    for field in ("lower", "upper"):
+        better = {**vars(row), field: getattr(fixed.attacked[0], field)}
+        wrong = " ".join(_check_content({**honest, "attacked": [better]}, sides))
+        assert "at 0.05 claims more than the returns prove" in wrong
+
+
 RUN = {"seed": 5, "purpose": [], "n_envs": 4, "block_size": 4, "device": "cpu"}
 
 
@@ -237,6 +291,8 @@ RUN = {"seed": 5, "purpose": [], "n_envs": 4, "block_size": 4, "device": "cpu"}
         (RUN, {**RUN, "seed": 6}, "independent"),
         (RUN, {**RUN, "purpose": [5]}, "independent"),
         ({**RUN, "n_envs": 2}, {**RUN, "n_envs": 2}, "unknown"),
+        (RUN, {**RUN, "n_envs": 2}, "unknown"),
+        ({**RUN, "n_envs": 2}, RUN, "unknown"),
         (RUN, {**RUN, "device": "cuda"}, "unknown"),
         (RUN, {}, "unknown"),
     ],
@@ -361,6 +417,18 @@ def test_forged_episodes_under_attack_are_noticed(tmp_path):
     assert (checks["B: replay"], checks["B-attacked: replay"]) == ("passed", "failed")
 
 
+def test_an_attack_that_ended_early_has_no_fixed_number_of_episodes(tmp_path):
+    """Its end may have been chosen by looking at B's returns under attack."""
+    attacked_comparison(tmp_path / "run")
+
+    def first_half(true):
+        halved = {name: getattr(true, name)[:20] for name in ("returns", "lengths", "budget_used")}
+        return replace(true, **halved)
+
+    with_other_attacked_episodes(tmp_path / "run", first_half)
+    assert "B-attacked has another number of episodes than planned" in failed(tmp_path / "run")["bounds"]
+
+
 def using_nothing(true):
     return replace(true, budget_used=np.zeros(len(true)))
 
@@ -384,9 +452,11 @@ def test_an_attack_that_is_code_is_not_rerun(tmp_path):
     checks = {check.name: (check.result, check.detail) for check in verdict.checks}
     assert checks["B-attacked: replay"][0] == "impossible"
     assert "one of your own is code" in checks["B-attacked: replay"][1]
-    # What else there is, is rerun.
+    # What else there is, is rerun, and the bounds follow from the returns wherever those come from.
     assert checks["B: replay"][0] == "passed"
     assert not verdict.verified
+    assert verdict.bounds_recomputed
+    assert verdict.trust.startswith("The bounds follow from the returns")
 
 
 @pytest.mark.parametrize("attacked", [True, False])

@@ -18,6 +18,7 @@ from surefoot.play.reset_luck import read_luck
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS
 from surefoot.proof.query import Query
+from surefoot.verification import rerun
 from surefoot.verification.recompute.sentences import write_sentence
 from surefoot.verification.verify import verify
 from toys import gate, short_pole
@@ -81,6 +82,18 @@ def test_an_honest_run_is_verified(honest):
     assert verdict.verified
     certificate = read_json(honest / "certificate.json")
     assert (certificate["method"], certificate["luck"]) == ("luck", "0,2")
+
+
+def test_what_luck_tells_of_returns_is_compared_with_fresh_episodes(honest, monkeypatch):
+    """Each number that was known, with the fresh episodes' own."""
+    compared = []
+    monkeypatch.setattr(rerun, "log_capital", lambda *_, known, **__: compared.append(known) or 0.0)
+    verify(honest, blocks=1, fresh=8)
+    ((first, second),) = compared
+    recorded = Episodes.load(honest / "episodes.npz").luck
+    assert np.array_equal(np.stack([first[0], second[0]], axis=1), recorded)
+    assert first[1].shape == second[1].shape == (8,)
+    assert not np.isin(first[1], recorded).any()
 
 
 def forge(honest, folder, luck):

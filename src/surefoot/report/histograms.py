@@ -77,7 +77,7 @@ def _shown_range(group: Group, together: NDArray[np.float64]) -> tuple[float, fl
     for run in group.runs:
         for record in run.records:
             floors.append(record.floor)
-            ceilings.append(record.ceiling or -math.inf)
+            ceilings.append(-math.inf if record.ceiling is None else record.ceiling)
     low = min(floors)
     high = max(ceilings)
     if not math.isfinite(high) or (high - low > MOST_BARS and greatest - least < 0.1 * (high - low)):
