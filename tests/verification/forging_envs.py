@@ -43,6 +43,20 @@ class Drawn(Coin):
         return self.luck
 
 
+class Ones(gymnasium.Env):
+    """Shows ones, and pays what the agent chose at its only step."""
+
+    observation_space = gymnasium.spaces.Box(-2, 2, (16,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.ones(16, np.float32), {}
+
+    def step(self, action):
+        return np.ones(16, np.float32), float(action), True, False, {}
+
+
 def stands(seen, reward, terminated, truncated, info):
     """Whether the pole still stood at the end."""
     return truncated and not terminated

@@ -93,6 +93,45 @@ def test_draws_that_an_agent_knows_by_heart_are_contradicted_by_fresh_ones(forge
     assert "worse than the recorded ones" in found[1]
 
 
+# --- digits of the noise ----------------------------------------------------------------------------------------------
+
+
+class Wins(torch.nn.Module):
+    """Chooses 1 whatever it sees."""
+
+    def forward(self, seen):
+        return torch.tensor([0.0, 1.0]).repeat(len(seen), 1)
+
+
+class ReadsDigits(Wins):
+    """Chooses 1 while all that it sees near 0 are multiples of 2^-24, as 1 plus a number of 24 digits is there."""
+
+    def forward(self, seen):
+        scaled = seen.flatten(1) * 2.0**24
+        is_coarse = ((scaled == scaled.floor()) | (seen.flatten(1).abs() >= 0.5)).all(dim=1)
+        return torch.stack([(~is_coarse).float(), is_coarse.float()], dim=1)
+
+
+def by_digits(network):
+    task = surefoot.make_task("forging_envs:Ones", floor=0, ceiling=1, max_steps=1)
+    return task, Policy(network, task.spaces, name="digits", sha256="2" * 64)
+
+
+def test_an_agent_that_looks_at_the_last_digits_of_the_noise_is_contradicted(tmp_path):
+    """It wins every recorded episode and, deployed, hardly one: deployed noise has more digits. It was verified."""
+    found = {}
+    for network in (Wins(), ReadsDigits()):
+        task, agent = by_digits(network)
+        folder = tmp_path / type(network).__name__
+        run = surefoot.certify_run(task, agent, sigma=1.0, n_episodes=200, out=folder, query=Query(budgets=(0.0,)))
+        assert run.certificate.estimate == 1.0
+        found[type(network)] = problems(verify(folder, agent=agent, environment="forging_envs:Ones"))
+    deployed = surefoot.smooth(agent, 1.0)
+    assert deployed.predict(np.ones((200, 16)))[0].mean() < 0.2
+    assert found[Wins] == {}
+    assert "worse than the recorded ones" in found[ReadsDigits]["fresh episodes"]
+
+
 # --- events as returns ------------------------------------------------------------------------------------------------
 
 

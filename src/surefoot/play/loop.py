@@ -108,11 +108,13 @@ def _play_rows(
     on_observations = ledger if "observations" in plan.channels else None
     on_actions = ledger if "actions" in plan.channels else None
     shape = plan.task.spaces.shape
-    channel = observation_channel(plan.noise, n_envs, shape, Stream(noise_seeds, device), on_observations)
+    noise_stream = Stream(noise_seeds, device, fine=plan.fine_noise)
+    channel = observation_channel(plan.noise, n_envs, shape, noise_stream, on_observations)
     actuator = None
     if plan.noise.action_sigma > 0 or on_actions is not None:
         limits = limits_of_actions(plan.task)
-        actuator = action_channel(plan.noise, n_envs, limits, Stream(actuator_seeds, device), on_actions)
+        actuator_stream = Stream(actuator_seeds, device, fine=plan.fine_noise)
+        actuator = action_channel(plan.noise, n_envs, limits, actuator_stream, on_actions)
     own: AbstractContextManager[None] = nullcontext()
     if plan.policy.stochastic:
         own = seeded(*policy_streams)

@@ -22,6 +22,7 @@ Of keys with three or more parts the first is the purpose, and keys of one purpo
 from __future__ import annotations
 
 from enum import IntEnum, unique
+from typing import Any
 
 import numpy as np
 import torch
@@ -161,8 +162,21 @@ class Stream:
     would share their noise with probability 1 in 100. On CUDA torch's Philox uses all 64.
     """
 
-    def __init__(self, seeds: np.random.SeedSequence, device: torch.device) -> None:
+    def __init__(self, seeds: np.random.SeedSequence, device: torch.device, *, fine: bool = False) -> None:
+        """Start a stream.
+
+        Args:
+            seeds: Where it starts.
+            device: Where its numbers are drawn.
+            fine: Whether normal draws have all digits of double precision.
+        """
         self.device = device
+        # As numpy and torch name them.
+        self._numpy_kind: Any = np.float32
+        self._torch_kind = torch.float32
+        if fine:
+            self._numpy_kind = np.float64
+            self._torch_kind = torch.float64
         # Only the state is copied: a bit generator keeps the seed sequence that it was made of.
         drawing = np.random.SFC64(0)
         drawing.state = np.random.SFC64(seeds).state
@@ -171,10 +185,10 @@ class Stream:
         self.generator.manual_seed(int(seeds.generate_state(1, np.uint64)[0]) >> 1)
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
-        """Return float32 standard normal draws."""
+        """Return standard normal draws, float32 or, where they are fine, float64."""
         if self.device.type == "cpu":
-            return torch.from_numpy(self._numpy.standard_normal(shape, dtype=np.float32))
-        return torch.randn(shape, generator=self.generator, device=self.device)
+            return torch.from_numpy(self._numpy.standard_normal(shape, dtype=self._numpy_kind))
+        return torch.randn(shape, generator=self.generator, device=self.device, dtype=self._torch_kind)
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...]) -> Tensor:
         """Return float64 draws between ``low`` and ``high``."""
