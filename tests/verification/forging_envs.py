@@ -57,6 +57,24 @@ class Ones(gymnasium.Env):
         return np.ones(16, np.float32), float(action), True, False, {}
 
 
+class Drawing(Ones):
+    """Pays 1 in four of five episodes."""
+
+    def step(self, action):
+        seen, _, over, cut, info = super().step(action)
+        return seen, float(self.draw() < 0.8), over, cut, info
+
+    def draw(self):
+        return self.np_random.random()
+
+
+class OneFate(Drawing):
+    """What is drawn is one number for all copies of a block, of the generator that they share."""
+
+    def draw(self):
+        return np.random.default_rng(np.random.get_state()[1]).random()  # noqa: NPY002 - what they share
+
+
 def stands(seen, reward, terminated, truncated, info):
     """Whether the pole still stood at the end."""
     return truncated and not terminated

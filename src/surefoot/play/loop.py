@@ -120,7 +120,8 @@ def _play_rows(
         own = seeded(*policy_streams)
     shared = global_streams()
     keep_freed_memory()
-    with single_thread(), torch.inference_mode(plan.attacker is None):
+    # As the agent is deployed, without gradients, which only attacks need: a program can tell inference mode from that.
+    with single_thread(), torch.set_grad_enabled(plan.attacker is not None):
         try:
             loop = BlockLoop(plan=plan, env=env, channel=channel, actuator=actuator, ledger=ledger, count=count)
             before = kept_state(loop.policy)

@@ -287,10 +287,11 @@ def count_alone(plan: Plan, n_episodes: int) -> int:
 
     A deployed agent has one row, and checks of single rows can be foreseen, or say nothing where it draws random
     numbers. A network of ours answers each row by itself however it is asked. A vector simulator may let its rows share
-    a fate, or depend on how many they are.
+    a fate, or depend on how many they are. So may the copies of an environment that is code: a short run has one block,
+    whose fate no other episode of it shows.
     """
     knows_rows = any(isinstance(part, CheckedOutput) for part in plan.policy.network.modules())
-    if not knows_rows and not plan.task.backend.fixed_rows:
+    if not knows_rows and not plan.task.backend.fixed_rows and not runs_code(plan):
         return 0
     affordable = STEPS_ALONE // plan.task.scoring.max_steps
     return min(n_episodes, MOST_ALONE, max(FEWEST_ALONE, affordable))
