@@ -1,5 +1,8 @@
 """Environments and conditions of a dishonest author; ``module:name`` reaches them from a setup."""
 
+import copy
+import sys
+
 import gymnasium
 import numpy as np
 
@@ -58,11 +61,11 @@ class Ones(gymnasium.Env):
 
 
 class Drawing(Ones):
-    """Pays 1 in four of five episodes."""
+    """Pays 1 in every second episode."""
 
     def step(self, action):
         seen, _, over, cut, info = super().step(action)
-        return seen, float(self.draw() < 0.8), over, cut, info
+        return seen, float(self.draw() < 0.5), over, cut, info
 
     def draw(self):
         return self.np_random.random()
@@ -83,3 +86,15 @@ def stands(seen, reward, terminated, truncated, info):
 def is_there(seen, reward, terminated, truncated, info):
     """Whether there is a pole at all."""
     return True
+
+
+def foresee(observation, info):
+    """Return the first noise of an episode, which is read in the stream of the block before it is drawn."""
+    frame = sys._getframe()
+    found = {}
+    while "loop" not in found:
+        frame = frame.f_back
+        if frame.f_code.co_name in ("read_luck", "_play_rows"):
+            found = {**frame.f_locals, **found}
+    channel = found["loop"].channel
+    return copy.deepcopy(channel.stream).normal((channel.n_envs, *channel.shape))[found["index"]].item()

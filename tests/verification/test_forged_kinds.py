@@ -123,13 +123,30 @@ def test_an_agent_that_looks_at_the_last_digits_of_the_noise_is_contradicted(tmp
     for network in (Wins(), ReadsDigits()):
         task, agent = by_digits(network)
         folder = tmp_path / type(network).__name__
-        run = surefoot.certify_run(task, agent, sigma=1.0, n_episodes=200, out=folder, query=Query(budgets=(0.0,)))
+        run = surefoot.certify_run(task, agent, sigma=1.0, n_episodes=64, out=folder, query=Query(budgets=(0.0,)))
         assert run.certificate.estimate == 1.0
         found[type(network)] = problems(verify(folder, agent=agent, environment="forging_envs:Ones"))
     deployed = surefoot.smooth(agent, 1.0)
     assert deployed.predict(np.ones((200, 16)))[0].mean() < 0.2
     assert found[Wins] == {}
     assert "worse than the recorded ones" in found[ReadsDigits]["fresh episodes"]
+
+
+def test_luck_that_is_read_in_the_noise_to_come_is_contradicted(tmp_path):
+    """With it noise looks like luck, which no attack changes: .28 was verified of a coin that has .16 at one sigma."""
+    task = surefoot.make_task("forging_envs:Coin", floor=0, ceiling=1, max_steps=5)
+    found = {}
+    for luck in ("0", "forging_envs:foresee"):
+        folder = tmp_path / luck
+        how = {"sigma": 0.5, "n_episodes": 600, "luck": luck, "out": folder, "query": Query(budgets=(0.0, 0.5))}
+        run = surefoot.certify_run(task, by_noise(task), **how)
+        verdict = verify(folder, agent=by_noise(task), environment="forging_envs:Coin", luck=luck)
+        found[luck] = (run.certificate.lower[1], problems(verdict))
+    assert found["0"][0] < 0.16
+    assert found["0"][1] == {}
+    lower, wrong = found["forging_envs:foresee"]
+    assert lower > 0.25
+    assert "worse than the recorded ones" in wrong["fresh episodes"]
 
 
 def test_an_agent_that_knows_the_mode_of_torch_is_certified_as_it_is_deployed(tmp_path):
@@ -150,7 +167,7 @@ def test_an_agent_that_knows_the_mode_of_torch_is_certified_as_it_is_deployed(tm
 
 
 def test_copies_of_an_environment_that_share_the_fate_of_their_block_are_contradicted(tmp_path):
-    """A run of one block shows one fate: .98 was certified at 95%, and verified, of a share of .8."""
+    """A run of one block shows one fate: .98 was certified at 95%, and verified, of a share of one half."""
     found = {}
     for kind in ("Drawing", "OneFate"):
         name = f"forging_envs:{kind}"

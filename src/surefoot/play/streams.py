@@ -22,7 +22,6 @@ Of keys with three or more parts the first is the purpose, and keys of one purpo
 from __future__ import annotations
 
 from enum import IntEnum, unique
-from typing import Any
 
 import numpy as np
 import torch
@@ -162,21 +161,8 @@ class Stream:
     would share their noise with probability 1 in 100. On CUDA torch's Philox uses all 64.
     """
 
-    def __init__(self, seeds: np.random.SeedSequence, device: torch.device, *, fine: bool = False) -> None:
-        """Start a stream.
-
-        Args:
-            seeds: Where it starts.
-            device: Where its numbers are drawn.
-            fine: Whether normal draws have all digits of double precision.
-        """
+    def __init__(self, seeds: np.random.SeedSequence, device: torch.device) -> None:
         self.device = device
-        # As numpy and torch name them.
-        self._numpy_kind: Any = np.float32
-        self._torch_kind = torch.float32
-        if fine:
-            self._numpy_kind = np.float64
-            self._torch_kind = torch.float64
         # Only the state is copied: a bit generator keeps the seed sequence that it was made of.
         drawing = np.random.SFC64(0)
         drawing.state = np.random.SFC64(seeds).state
@@ -185,10 +171,10 @@ class Stream:
         self.generator.manual_seed(int(seeds.generate_state(1, np.uint64)[0]) >> 1)
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
-        """Return standard normal draws, float32 or, where they are fine, float64."""
+        """Return float32 standard normal draws."""
         if self.device.type == "cpu":
-            return torch.from_numpy(self._numpy.standard_normal(shape, dtype=self._numpy_kind))
-        return torch.randn(shape, generator=self.generator, device=self.device, dtype=self._torch_kind)
+            return torch.from_numpy(self._numpy.standard_normal(shape, dtype=np.float32))
+        return torch.randn(shape, generator=self.generator, device=self.device)
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...]) -> Tensor:
         """Return float64 draws between ``low`` and ``high``."""
@@ -196,3 +182,21 @@ class Stream:
             return torch.from_numpy(self._numpy.uniform(low, high, shape))
         draws = torch.rand(shape, generator=self.generator, device=self.device, dtype=torch.float64)
         return low + (high - low) * draws
+
+
+class DeployedStream(Stream):
+    """Normal draws like those of a deployed agent: nobody can know them before, and they cannot be repeated.
+
+    They have all digits of double precision. Every call begins with numbers of the operating system, so that code that
+    runs in the same process finds nothing in the stream that tells what comes.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(np.random.SeedSequence(), device)
+
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        """Return float64 standard normal draws."""
+        if self.device.type == "cpu":
+            return torch.from_numpy(np.random.Generator(np.random.SFC64()).standard_normal(shape))
+        self.generator.seed()
+        return torch.randn(shape, generator=self.generator, device=self.device, dtype=torch.float64)

@@ -305,8 +305,8 @@ def run_fresh(
     Those that are run one at a time come first, so that bets on them are not diluted by the others. Of several draws
     per seed there are whole seeds, as many as ``n_episodes`` has, and at least one.
 
-    Their noise is as fine as that of a deployed agent. An agent may look at the last digits of what it sees, which the
-    noise of recorded episodes does not reach, and be good only while these are there.
+    Their noise is that of a deployed agent. An agent may look at the last digits of what it sees, which the noise of
+    recorded episodes does not reach; and code that is allowed to run could read in the process what comes of a seed.
     """
     if is_on_missing_gpu(plan):
         # Other bits, but the same distribution.
@@ -329,7 +329,7 @@ def run_fresh(
                     purpose=purpose,
                     n_episodes=count * n_draws,
                     n_envs=width,
-                    fine_noise=True,
+                    deployed_noise=True,
                 )
             )
     if plan.gpu_share:
