@@ -93,6 +93,95 @@ def test_draws_that_an_agent_knows_by_heart_are_contradicted_by_fresh_ones(forge
     assert "worse than the recorded ones" in found[1]
 
 
+# --- digits of the noise ----------------------------------------------------------------------------------------------
+
+
+class Wins(torch.nn.Module):
+    """Chooses 1 whatever it sees."""
+
+    def forward(self, seen):
+        return torch.tensor([0.0, 1.0]).repeat(len(seen), 1)
+
+
+class ReadsDigits(Wins):
+    """Chooses 1 while all that it sees near 0 are multiples of 2^-24, as 1 plus a number of 24 digits is there."""
+
+    def forward(self, seen):
+        scaled = seen.flatten(1) * 2.0**24
+        is_coarse = ((scaled == scaled.floor()) | (seen.flatten(1).abs() >= 0.5)).all(dim=1)
+        return torch.stack([(~is_coarse).float(), is_coarse.float()], dim=1)
+
+
+def by_digits(network):
+    task = surefoot.make_task("forging_envs:Ones", floor=0, ceiling=1, max_steps=1)
+    return task, Policy(network, task.spaces, name="digits", sha256="2" * 64)
+
+
+def test_an_agent_that_looks_at_the_last_digits_of_the_noise_is_contradicted(tmp_path):
+    """It wins every recorded episode and, deployed, hardly one: deployed noise has more digits. It was verified."""
+    found = {}
+    for network in (Wins(), ReadsDigits()):
+        task, agent = by_digits(network)
+        folder = tmp_path / type(network).__name__
+        run = surefoot.certify_run(task, agent, sigma=1.0, n_episodes=64, out=folder, query=Query(budgets=(0.0,)))
+        assert run.certificate.estimate == 1.0
+        found[type(network)] = problems(verify(folder, agent=agent, environment="forging_envs:Ones"))
+    deployed = surefoot.smooth(agent, 1.0)
+    assert deployed.predict(np.ones((200, 16)))[0].mean() < 0.2
+    assert found[Wins] == {}
+    assert "worse than the recorded ones" in found[ReadsDigits]["fresh episodes"]
+
+
+def test_luck_that_is_read_in_the_noise_to_come_is_contradicted(tmp_path):
+    """With it noise looks like luck, which no attack changes: .28 was verified of a coin that has .16 at one sigma."""
+    task = surefoot.make_task("forging_envs:Coin", floor=0, ceiling=1, max_steps=5)
+    found = {}
+    for luck in ("0", "forging_envs:foresee"):
+        folder = tmp_path / luck
+        how = {"sigma": 0.5, "n_episodes": 600, "luck": luck, "out": folder, "query": Query(budgets=(0.0, 0.5))}
+        run = surefoot.certify_run(task, by_noise(task), **how)
+        verdict = verify(folder, agent=by_noise(task), environment="forging_envs:Coin", luck=luck)
+        found[luck] = (run.certificate.lower[1], problems(verdict))
+    assert found["0"][0] < 0.16
+    assert found["0"][1] == {}
+    lower, wrong = found["forging_envs:foresee"]
+    assert lower > 0.25
+    assert "worse than the recorded ones" in wrong["fresh episodes"]
+
+
+def test_an_agent_that_knows_the_mode_of_torch_is_certified_as_it_is_deployed(tmp_path):
+    """Programs can ask for it. Recorded in inference mode and deployed without, an agent was another one there."""
+
+    class ReadsMode(Wins):
+        def forward(self, seen):
+            is_deployed = not seen.is_inference() and not torch.is_grad_enabled()
+            return torch.tensor([float(is_deployed), float(not is_deployed)]).repeat(len(seen), 1)
+
+    task, agent = by_digits(ReadsMode())
+    run = surefoot.certify_run(task, agent, sigma=1.0, n_episodes=16, out=tmp_path, query=Query(budgets=(0.0,)))
+    deployed = surefoot.smooth(agent, 1.0)
+    assert run.certificate.estimate == deployed.predict(np.ones(16))[0] == 0
+
+
+# --- a run of one block -----------------------------------------------------------------------------------------------
+
+
+def test_copies_of_an_environment_that_share_the_fate_of_their_block_are_contradicted(tmp_path):
+    """A run of one block shows one fate: .98 was certified at 95%, and verified, of a share of one half."""
+    found = {}
+    for kind in ("Drawing", "OneFate"):
+        name = f"forging_envs:{kind}"
+        task = surefoot.make_task(name, floor=0, ceiling=1, max_steps=1)
+        agent = Policy(Wins(), task.spaces, name="wins", sha256="2" * 64)
+        made = surefoot.certify_run(
+            task, agent, sigma=1.0, n_episodes=200, seed=1, out=tmp_path / kind, query=Query(budgets=(0.0,))
+        )
+        found[kind] = problems(verify(tmp_path / kind, agent=agent, environment=name))
+    assert made.certificate.lower[0] > 0.98
+    assert found["Drawing"] == {}
+    assert "worse than the recorded ones" in found["OneFate"]["fresh episodes"]
+
+
 # --- events as returns ------------------------------------------------------------------------------------------------
 
 

@@ -129,6 +129,9 @@ def test_episodes_that_are_run_one_at_a_time_come_first_and_are_few(tmp_path, mo
         assert count_alone(plan, 100) == n_alone
         assert count_alone(plan, 5) == min(n_alone, 5)
         assert run_fresh(plan, 100, 1).keys() == {"returns"}
+    # The copies of an environment that is code may share a fate, too.
+    code = replace(plan, task=replace(task, made_with={"wrappers": ["mine:Wrapper"]}))
+    assert count_alone(code, 100) == 64
     (alone, together, own) = asked
     assert alone[:2] == (64, 1)
     assert (together[0], own[0]) == (36, 100)

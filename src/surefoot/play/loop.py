@@ -27,7 +27,7 @@ from surefoot.play.meter import Meter
 from surefoot.play.plan import Plan, limits_of_actions
 from surefoot.play.reset_luck import read_luck
 from surefoot.play.row_checks import RowChecks
-from surefoot.play.streams import Purpose, Stream, block_seeds, draw_seeds, policy_seeds
+from surefoot.play.streams import DeployedStream, Purpose, Stream, block_seeds, draw_seeds, policy_seeds
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -108,17 +108,18 @@ def _play_rows(
     on_observations = ledger if "observations" in plan.channels else None
     on_actions = ledger if "actions" in plan.channels else None
     shape = plan.task.spaces.shape
-    channel = observation_channel(plan.noise, n_envs, shape, Stream(noise_seeds, device), on_observations)
+    channel = observation_channel(plan.noise, n_envs, shape, _noise_stream(plan, noise_seeds), on_observations)
     actuator = None
     if plan.noise.action_sigma > 0 or on_actions is not None:
         limits = limits_of_actions(plan.task)
-        actuator = action_channel(plan.noise, n_envs, limits, Stream(actuator_seeds, device), on_actions)
+        actuator = action_channel(plan.noise, n_envs, limits, _noise_stream(plan, actuator_seeds), on_actions)
     own: AbstractContextManager[None] = nullcontext()
     if plan.policy.stochastic:
         own = seeded(*policy_streams)
     shared = global_streams()
     keep_freed_memory()
-    with single_thread(), torch.inference_mode(plan.attacker is None):
+    # As the agent is deployed, without gradients, which only attacks need: a program can tell inference mode from that.
+    with single_thread(), torch.set_grad_enabled(plan.attacker is not None):
         try:
             loop = BlockLoop(plan=plan, env=env, channel=channel, actuator=actuator, ledger=ledger, count=count)
             before = kept_state(loop.policy)
@@ -159,6 +160,13 @@ def _play_rows(
         luck=loop.luck,
         metadata=plan.facts(),
     )
+
+
+def _noise_stream(plan: Plan, seeds: np.random.SeedSequence) -> Stream:
+    device = torch.device(plan.device)
+    if plan.deployed_noise:
+        return DeployedStream(device)
+    return Stream(seeds, device)
 
 
 def make_ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:

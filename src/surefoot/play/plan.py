@@ -55,6 +55,8 @@ class Plan:
         draws_per_seed: How many episodes in a row have the same seed of the environment, and noise of their own.
         luck: What is read of each episode at reset: places in the first observation ("0,2"), or ``module:function`` of
             that observation and its info. None reads nothing.
+        deployed_noise: Whether noise is that of a deployed agent, in place of that of the seed: such episodes cannot be
+            repeated, and nothing of it is in a setup.
     """
 
     task: Task
@@ -73,6 +75,7 @@ class Plan:
     per_step: bool = False
     draws_per_seed: int = 1
     luck: str | None = None
+    deployed_noise: bool = False
 
     def __post_init__(self) -> None:
         for name in ("n_episodes", "n_envs", "episodes_per_env", "draws_per_seed"):

@@ -182,3 +182,21 @@ class Stream:
             return torch.from_numpy(self._numpy.uniform(low, high, shape))
         draws = torch.rand(shape, generator=self.generator, device=self.device, dtype=torch.float64)
         return low + (high - low) * draws
+
+
+class DeployedStream(Stream):
+    """Normal draws like those of a deployed agent: nobody can know them before, and they cannot be repeated.
+
+    They have all digits of double precision. Every call begins with numbers of the operating system, so that code that
+    runs in the same process finds nothing in the stream that tells what comes.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(np.random.SeedSequence(), device)
+
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        """Return float64 standard normal draws."""
+        if self.device.type == "cpu":
+            return torch.from_numpy(np.random.Generator(np.random.SFC64()).standard_normal(shape))
+        self.generator.seed()
+        return torch.randn(shape, generator=self.generator, device=self.device, dtype=torch.float64)

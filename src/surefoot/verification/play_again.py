@@ -287,10 +287,11 @@ def count_alone(plan: Plan, n_episodes: int) -> int:
 
     A deployed agent has one row, and checks of single rows can be foreseen, or say nothing where it draws random
     numbers. A network of ours answers each row by itself however it is asked. A vector simulator may let its rows share
-    a fate, or depend on how many they are.
+    a fate, or depend on how many they are. So may the copies of an environment that is code: a short run has one block,
+    whose fate no other episode of it shows.
     """
     knows_rows = any(isinstance(part, CheckedOutput) for part in plan.policy.network.modules())
-    if not knows_rows and not plan.task.backend.fixed_rows:
+    if not knows_rows and not plan.task.backend.fixed_rows and not runs_code(plan):
         return 0
     affordable = STEPS_ALONE // plan.task.scoring.max_steps
     return min(n_episodes, MOST_ALONE, max(FEWEST_ALONE, affordable))
@@ -303,6 +304,9 @@ def run_fresh(
 
     Those that are run one at a time come first, so that bets on them are not diluted by the others. Of several draws
     per seed there are whole seeds, as many as ``n_episodes`` has, and at least one.
+
+    Their noise is that of a deployed agent. An agent may look at the last digits of what it sees, which the noise of
+    recorded episodes does not reach; and code that is allowed to run could read in the process what comes of a seed.
     """
     if is_on_missing_gpu(plan):
         # Other bits, but the same distribution.
@@ -325,6 +329,7 @@ def run_fresh(
                     purpose=purpose,
                     n_episodes=count * n_draws,
                     n_envs=width,
+                    deployed_noise=True,
                 )
             )
     if plan.gpu_share:

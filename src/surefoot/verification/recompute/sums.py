@@ -20,8 +20,10 @@ from scipy.special import ndtr, ndtri
 from surefoot.verification.recompute.bands import Claim, Side, bound_tails
 
 Floats = NDArray[np.float64]
+Cells = NDArray[np.int64]
 CELLS = 4096
 _MARGIN = 1e-9  # by which the method makes cells smaller, and P(T < x) larger
+_NEAR = 1e-6  # of a whole number, closer to which a quotient may have been rounded past it
 _MARGIN_EACH = 1e-12  # for each episode of a sum: with more than a thousand this is more
 
 
@@ -40,13 +42,8 @@ def _bounds(points: Floats, tail: Floats, floor: float, claim: Claim, n_episodes
     if points.size == 0:
         return np.full(len(claim.budgets), floor)
     reach = np.maximum.accumulate(tail[::-1])[::-1]
-    law: dict[int, float] = {0: 1.0 - float(reach[0])}
-    cells, width = _cells_of([float(x) - floor for x in points])
-    for cell, here, beyond in zip(cells, reach.tolist(), [*reach[1:].tolist(), 0.0], strict=True):
-        law[cell] = law.get(cell, 0.0) + here - beyond
-    masses = np.zeros(max(law) + 1)
-    for cell, mass in law.items():
-        masses[cell] = mass
+    cells, width = _cells_of(points - floor)
+    masses = np.bincount([0, *cells], [1.0 - reach[0], *(reach - np.append(reach[1:], 0.0))])
     total, width = _sum_of(masses, width, n_episodes)
     margin = max(_MARGIN, _MARGIN_EACH * n_episodes)
     missed = np.clip(np.cumsum(total)[:-1] * (1 + margin), 1e-290, 1.0)
@@ -55,19 +52,23 @@ def _bounds(points: Floats, tail: Floats, floor: float, claim: Claim, n_episodes
     return floor + width / n_episodes * np.array(kept)
 
 
-def _cells_of(heights: list[float]) -> tuple[list[int], float]:
-    top = max(heights)
+def _cells_of(heights: Floats) -> tuple[Cells, float]:
+    top = float(heights.max())
     if top == 0:
-        return [0] * len(heights), 0.0
-    if all(height.is_integer() for height in heights):
+        return np.zeros(heights.size, np.int64), 0.0
+    if not np.any(heights % 1):
         divisor = math.gcd(*map(int, heights))
         if top <= CELLS * divisor:
-            return [int(height) // divisor for height in heights], float(divisor)
-    cells = CELLS if len({0.0, *heights}) > 2 else 1
+            return (heights // divisor).astype(np.int64), float(divisor)
+    cells = CELLS if np.unique(np.append(heights, 0.0)).size > 2 else 1
     width = top / cells * (1 - _MARGIN)
-    # Exactly, and then less by more than a division rounds.
+    # Less by more than a division rounds; exactly where that could matter.
     factor = Fraction(1 - _MARGIN / CELLS)
-    return [math.floor(Fraction(height) / Fraction(width) * factor) for height in heights], width
+    places = heights / width * float(factor)
+    found = np.floor(places).astype(np.int64)
+    for near in np.flatnonzero(np.abs(places - np.round(places)) < _NEAR):
+        found[near] = math.floor(Fraction(float(heights[near])) / Fraction(width) * factor)
+    return found, width
 
 
 def _sum_of(masses: Floats, width: float, n: int) -> tuple[Floats, float]:
