@@ -61,6 +61,12 @@ def test_two_agents_are_run_on_the_same_episodes_and_everything_is_written(capsy
     assert (tape["episode"], *tape["returns"]) == tuple(made["changes"]["largest"][0])
     assert len(arrays["A_clean"]) == tape["returns"][0]
     assert "in which the two differ most: the return is 200 of A and " in page
+    assert main(["report", "run", "--out", "differences.svg"]) == 0
+    assert "<svg" in Path("differences.svg").read_text()
+    capsys.readouterr()
+    for alone in (["--format", "md"], ["run/A"], ["--evidence"]):
+        assert main(["report", "run", *alone]) == 2
+        assert "run is a comparison" in capsys.readouterr().err
     # The episodes of finished runs are compared without running them again, and say the same.
     assert compare("run/A", "run/B", "--json", out=None) == 0
     found = json.loads(capsys.readouterr().out)

@@ -13,7 +13,14 @@ import surefoot
 from surefoot.errors import InputError
 from surefoot.play.envs import trial
 from surefoot.report.certificate_text import describe, headline
-from surefoot.report.offsets import Feature, HeldBudget, named_features, noisy_parts, unit_of_budgets
+from surefoot.report.offsets import (
+    Feature,
+    HeldBudget,
+    coordinate_names,
+    named_features,
+    noisy_parts,
+    unit_of_budgets,
+)
 from surefoot.report.page import build_page
 from surefoot.runs.read import read_run
 
@@ -161,6 +168,16 @@ def test_names_that_suit_no_sentence_are_left_out(names):
 @pytest.mark.parametrize("features", [[["pos", 2, ""]], [["pos", 4, ""]], [["pos", -1, ""]], [1]])
 def test_parts_of_other_sizes_have_no_names(features):
     assert noisy_parts({"features": features, "sigma_per_feature": [0.1, 0.1, 0.0]}) is None
+
+
+def test_numbers_of_an_observation_have_the_names_of_their_parts_or_none():
+    features = [["level", 1, ""], ["arm", 2, "m"]]
+    assert coordinate_names({"features": features}, 3) == ["level", "arm 1", "arm 2"]
+    # Names that do not cover the observation would be those of other numbers.
+    for size in (2, 4):
+        assert coordinate_names({"features": features}, size) == []
+    for wrong in (None, 3, [["level", 10**12, ""]], [["level"]], [["level", "2", ""]] * 3):
+        assert coordinate_names({"features": wrong}, 3) == []
 
 
 @pytest.mark.parametrize(

@@ -298,6 +298,10 @@ def test_a_replay_shows_clean_noisy_and_attacked_side_by_side(tmp_path):
     assert found["kind"] == "numbers"
     assert [panel["steps"] for panel in found["panels"]] == [12, 12, 6]
     assert found["panels"][1]["truth"] == found["panels"][0]["seen"]
+    # Its numbers have the names that the setup of the run knows.
+    parts = [["position", 1, "m"], ["others", 3, ""]]
+    write_json(tmp_path / "setup.json", {**read_json(tmp_path / "setup.json"), "features": parts})
+    assert replay_data(read_run(tmp_path), "a")["names"] == ["position", "others 1", "others 2", "others 3"]
 
 
 def test_images_are_shown_as_pictures(tmp_path):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from surefoot.cli.parser import RUN, add_command, section
 from surefoot.errors import InputError
 from surefoot.files import untrusted, write_text
+from surefoot.proof.comparison import COMPARISON_FILE
 from surefoot.provenance import install_command
 from surefoot.report.exports import as_csv, as_latex, as_markdown
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.page import REPORT_FILE, write_report
-from surefoot.runs.finish import write_run_report, write_runs_figure
+from surefoot.runs.finish import write_comparison_figure, write_comparison_report, write_run_report, write_runs_figure
 from surefoot.runs.read import read_run
 
 FIGURES = ("png", "pdf", "svg")
@@ -40,12 +42,18 @@ def add_report(commands: Any) -> None:
         ),
     )
     run = section(parser, RUN)
-    run.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="run directories of certify or attack")
+    run.add_argument(
+        "folders",
+        nargs="+",
+        type=Path,
+        metavar="DIR",
+        help="run directories of certify or attack, or one of compare",
+    )
     run.add_argument(
         "--format",
         choices=("html", *TABLES, *FIGURES),
-        help="html: the page; md, latex, csv: tables; png, pdf, svg: curves of certificates (default: as --out ends, "
-        "else html)",
+        help="html: the page; md, latex, csv: tables; png, pdf, svg: curves of certificates, or the differences "
+        "of a comparison (default: as --out ends, else html)",
     )
     run.add_argument(
         "--evidence",
@@ -56,8 +64,8 @@ def add_report(commands: Any) -> None:
         "--out",
         type=Path,
         metavar="FILE",
-        help="path of the report (default: report.html, .md, .tex, .csv, certificate.png, .pdf, .svg or evidence.html "
-        "in DIR; for several runs: here)",
+        help="path of the report (default: report.html, .md, .tex, .csv, certificate.png, .pdf, .svg, comparison.png, "
+        ".pdf, .svg or evidence.html in DIR; for several runs: here)",
     )
     parser.set_defaults(run=run_report)
 
@@ -86,6 +94,9 @@ def _find_format(given: str | None, out: Path | None) -> str:
 
 def _write_format(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     is_alone = len(folders) == 1
+    compared = [folder for folder in folders if (folder / COMPARISON_FILE).exists()]
+    if compared:
+        return _write_comparison_format(arguments, folders, compared[0])
     # The page of one run shows the runs next to it that are about the same agent.
     if arguments.format == "html" and is_alone and arguments.out is None:
         return write_run_report(folders[0])
@@ -94,12 +105,8 @@ def _write_format(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     place = folders[0] if is_alone else Path()
     if arguments.format in FIGURES:
         path: Path = arguments.out or place / f"{'certificate' if is_alone else 'certificates'}.{arguments.format}"
-        try:
+        with _needing_matplotlib(arguments.format):
             write_runs_figure(path, runs, arguments.format)
-        except ImportError as error:
-            raise InputError(
-                f"--format {arguments.format} needs matplotlib; install it with: {install_command('plot')}"
-            ) from error
     elif arguments.format == "html":
         path = arguments.out or place / REPORT_FILE
         write_report(runs, path)
@@ -110,6 +117,29 @@ def _write_format(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     return path
 
 
+def _write_comparison_format(arguments: argparse.Namespace, folders: list[Path], compared: Path) -> Path:
+    """Write one comparison as its page or as a figure."""
+    if len(folders) > 1 or arguments.format in TABLES:
+        raise InputError(f"{compared} is a comparison: expected it alone, as html, png, pdf or svg")
+    if arguments.format == "html":
+        path: Path = arguments.out or compared / REPORT_FILE
+        write_comparison_report(compared, path)
+        return path
+    path = arguments.out or compared / f"comparison.{arguments.format}"
+    with _needing_matplotlib(arguments.format):
+        write_comparison_figure(path, compared, arguments.format)
+    return path
+
+
+@contextmanager
+def _needing_matplotlib(kind: str) -> Iterator[None]:
+    """Say how matplotlib is installed where it is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"--format {kind} needs matplotlib; install it with: {install_command('plot')}") from error
+
+
 def _write_auditor_page(arguments: argparse.Namespace, folders: list[Path]) -> Path:
     from surefoot.report.evidence import write_evidence
     from surefoot.verification.allowed import verify_command
@@ -117,6 +147,8 @@ def _write_auditor_page(arguments: argparse.Namespace, folders: list[Path]) -> P
 
     if len(folders) != 1 or arguments.format != "html":
         raise InputError("--evidence is about one run directory, as HTML")
+    if (folders[0] / COMPARISON_FILE).exists():
+        raise InputError(f"--evidence is about a certificate, and {folders[0]} is a comparison; use 'surefoot verify'")
     run = read_run(folders[0])
     verdict: dict[str, Any] = {}
     if run.certificate is not None:

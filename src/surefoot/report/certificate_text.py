@@ -447,6 +447,12 @@ def notes(certificate: Certificate) -> list[str]:
     if certificate.upper is not None:
         last += "; so do all upper bounds"
     lines.append(f"{last}.")
+    bet_on = (certificate.method_selection or {}).get("budget")
+    asked = asked_budgets(certificate)
+    if len(asked) > 1 and bet_on in asked:
+        # Two budgets may have the same bound, which would look like an error.
+        which = budget_texts(certificate)[asked.index(bet_on)]
+        lines.append(f"All bets were on budget {which}: the bounds at others follow from that one.")
     # The bound without attack says how small a loss so many episodes show.
     at_zero = certificate.lower[certificate.budgets == 0]
     if at_zero.size:

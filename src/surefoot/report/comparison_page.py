@@ -6,7 +6,7 @@ from pathlib import Path
 
 from surefoot.files import write_text
 from surefoot.proof.comparison import NOT_ALGORITHMS, Comparison
-from surefoot.proof.rounding import format_estimate, format_exact, format_lower, format_percent, format_upper
+from surefoot.proof.rounding import format_estimate, format_lower, format_percent, format_upper
 from surefoot.report import html
 from surefoot.report.finished_run import Tape
 from surefoot.report.html import escape
@@ -14,8 +14,9 @@ from surefoot.report.page import drop_absent_parts, embed_json, fill_page, read_
 from surefoot.report.taped_frames import tape_data
 
 _WIDTH = 420  # of the chart, in its own units
-_ROW = 34
+_ROW = 40
 _LABELS = 70
+_HALF_WORDS = 65
 
 
 def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None = None, reason: object = None) -> None:
@@ -60,8 +61,9 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
             "change-sentence": escape(sentence),
             "changes": changes,
             "sides": _sides_table(comparison),
-            "check": "Recompute all bounds by other code and rerun episodes; exit code 0 means verified. Agents and an "
-            "environment of your own are named with --agent, --agent-b and --env:",
+            "check": "Recompute all bounds by other code and rerun episodes; exit code 0 means verified. Agents and "
+            "an environment of your own are named with <code>--agent</code>, <code>--agent-b</code> and "
+            "<code>--env</code>:",
             "folder": escape(str(path.parent)),
             "no-replay": escape(why_no_replay([reason])),
             "data": embed_json({"charts": [], "histograms": [], "spending": [], "replays": replays}),
@@ -101,32 +103,37 @@ def _sides_table(comparison: Comparison) -> str:
 
 def _draw_chart(comparison: Comparison) -> str:
     """Return a drawing of the interval and of the bounds under attack around zero; the table says the same."""
-    rows = [("0", comparison.interval.low, comparison.interval.high)]
+    ranges = [(comparison.interval.low, comparison.interval.high)]
     span = comparison.limits[1] - comparison.limits[0]
-    for row in comparison.attacked:
-        rows.append((format_exact(row.budget), row.at_least, span))
-    reach = max(*(abs(low) for _, low, _ in rows), abs(comparison.interval.high), 1e-12) * 1.1
+    for attacked in comparison.attacked:
+        ranges.append((attacked.at_least, span))
+    reach = max(*(abs(low) for low, _ in ranges), abs(comparison.interval.high), 1e-12) * 1.1
 
     def place(value: float) -> float:
         inside = min(max(value, -reach), reach)
         return _LABELS + (_WIDTH - _LABELS - 10) * (inside + reach) / (2 * reach)
 
-    height = _ROW * len(rows) + 30
+    zero = place(0)
+    bottom = _ROW * len(ranges) + 8
+    height = bottom + 22
     parts = [
-        f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="Differences and zero" '
+        f'<svg class="differences" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="Differences and zero" '
         f'width="{_WIDTH}" height="{height}">',
-        f'<line x1="{place(0):.1f}" x2="{place(0):.1f}" y1="4" y2="{height - 22}" stroke="currentColor" '
-        'stroke-dasharray="4 3"/>',
-        f'<text x="{place(0):.1f}" y="{height - 6}" text-anchor="middle" fill="currentColor">0</text>',
+        f'<line class="zero" x1="{zero:.1f}" x2="{zero:.1f}" y1="4" y2="{bottom}"/>',
+        f'<text x="{zero:.1f}" y="{height - 6}" text-anchor="middle">0</text>',
+        f'<text x="{_LABELS}" y="{height - 6}">B better</text>',
+        f'<text x="{_WIDTH - 10}" y="{height - 6}" text-anchor="end">A better</text>',
     ]
-    for index, (budget, low, high) in enumerate(rows):
-        y = _ROW * index + _ROW / 2
+    for index, ((low, high), (budget, difference, _)) in enumerate(zip(ranges, comparison.rows(), strict=True)):
+        y = _ROW * index + 26
+        left = place(low)
+        right = place(high)
+        # Near an edge the words would be cut off.
+        middle = min(max((left + right) / 2, _LABELS + _HALF_WORDS), _WIDTH - _HALF_WORDS)
+        parts.append(f'<text x="{_LABELS - 10}" y="{y + 4}" text-anchor="end">B = {escape(budget)}</text>')
+        parts.append(f'<line class="range" x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}"/>')
         parts.append(
-            f'<text x="{_LABELS - 10}" y="{y + 5:.1f}" text-anchor="end" fill="currentColor">{escape(budget)}</text>'
-        )
-        parts.append(
-            f'<line x1="{place(low):.1f}" x2="{place(high):.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" '
-            'stroke-width="5"/>'
+            f'<text class="value" x="{middle:.1f}" y="{y - 9}" text-anchor="middle">{escape(difference)}</text>'
         )
     parts.append("</svg>")
     return "".join(parts)

@@ -3,9 +3,10 @@
 An attacker that moves a feature by b at each of k steps uses an l2 budget of b sqrt(k), so that a budget B allows
 b = B / sqrt(k): a spike may be large, and what lasts must be small.
 
-``HeldBudget``      the offsets as numbers, as a small table, as lines of text, as a picture, one of them in words
-``named_features`` what a setup says about the features of an observation
-``noisy_parts``    the names of those that have noise, and of those that have none
+``HeldBudget``  the offsets as numbers, as a small table, as lines of text, as a picture, one of them in words
+``named_features``  what a setup says about the features of an observation
+``noisy_parts``  the names of those that have noise, and of those that have none
+``coordinate_names``  what each number of an observation is called
 """
 
 from __future__ import annotations
@@ -145,6 +146,28 @@ def noisy_parts(setup: Mapping[str, Any]) -> tuple[list[str], list[str]] | None:
     if begin != len(sigmas) or len(listed) > MOST_NAMES:
         return None
     return with_noise, without
+
+
+def coordinate_names(setup: Mapping[str, Any], n_coordinates: int) -> list[str]:
+    """Return what each number of an observation is called; nothing where the names of its parts do not say it."""
+    listed = setup.get("features")
+    names: list[str] = []
+    if not isinstance(listed, list):
+        return names
+    for row in listed:
+        if not (isinstance(row, list) and len(row) == 3 and is_count(row[1]) and row[1] <= n_coordinates):
+            return []
+        name, size, _ = row
+        if size == 1:
+            names.append(str(name))
+        else:
+            names += [f"{name} {place}" for place in range(1, size + 1)]
+        # A file of others may list more than there is.
+        if len(names) > n_coordinates:
+            return []
+    if len(names) < n_coordinates:
+        return []
+    return names
 
 
 def _all_features(setup: Mapping[str, Any]) -> list[Feature]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.proof.rounding import format_exact
 from surefoot.report.finished_run import FinishedRun, Tape, scope_words
+from surefoot.report.offsets import coordinate_names
 
 PICTURES_PER_ROW = 10  # of a sheet
 MOST_COORDINATES = 12
@@ -38,7 +39,8 @@ def replay_data(run: FinishedRun, label: str) -> dict[str, Any] | None:
     """Return a run's replayed episode as the page's data, or None where there is none."""
     if run.tape is None:
         return None
-    return tape_data(run.tape, label, run.name)
+    data = tape_data(run.tape, label, run.name)
+    return data | {"names": coordinate_names(run.setup, data["coordinates"])[:MOST_COORDINATES]}
 
 
 def tape_data(tape: Tape, label: str, run_name: str) -> dict[str, Any]:

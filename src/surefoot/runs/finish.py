@@ -71,13 +71,25 @@ def finish_comparison(
         write_text(folder / "episodes.csv", table.getvalue())
     notes = {"command": command, "versions": versions(), "replay": why_no_replay}
     write_json(folder / COMPARISON_FILE, {**written.to_json(), **notes})
-    _write_comparison_report(folder, written)
+    _write_comparison_page(folder, written, folder / REPORT_FILE)
     return written
 
 
-def _write_comparison_report(folder: Path, comparison: Comparison) -> None:
+def write_comparison_report(folder: Path, path: Path) -> None:
+    """Write the page of a finished comparison."""
+    _write_comparison_page(folder, Comparison.load(folder), path)
+
+
+def _write_comparison_page(folder: Path, comparison: Comparison, path: Path) -> None:
     why_no_replay = read_json(folder / COMPARISON_FILE).get("replay")
-    write_comparison_page(comparison, folder / REPORT_FILE, read_tape(folder), why_no_replay)
+    write_comparison_page(comparison, path, read_tape(folder), why_no_replay)
+
+
+def write_comparison_figure(path: Path, folder: Path, kind: str) -> None:
+    """Draw the differences of a finished comparison as "png", "pdf" or "svg"; raise ImportError without matplotlib."""
+    from surefoot.report.certificate_figure import comparison_figure
+
+    _save_figure(path, comparison_figure(Comparison.load(folder)), kind)
 
 
 def write_run_report(folder: Path, certificate: Certificate | None = None) -> Path:
@@ -86,7 +98,7 @@ def write_run_report(folder: Path, certificate: Certificate | None = None) -> Pa
     ``certificate`` is that of the directory, if it is at hand: without it the same page takes longer.
     """
     if (folder / COMPARISON_FILE).exists():
-        _write_comparison_report(folder, Comparison.load(folder))
+        write_comparison_report(folder, folder / REPORT_FILE)
         return folder / REPORT_FILE
     run = read_run(folder)
     # What is on disk is the run; a certificate in memory only saves work, and only if it says the same.

@@ -4,7 +4,7 @@ function sceneOf(replay, panel, ranges) {
   if (panel.sheet) return pictureScene(panel);
   if (replay.environment.startsWith("CartPole") && replay.coordinates === 4) return cartScene(panel);
   if (replay.environment.startsWith("MountainCar") && replay.coordinates === 2) return hillScene(panel);
-  return traceScene(panel, ranges);
+  return traceScene(panel, ranges, replay.names ?? []);
 }
 
 function degrees(angle) {
@@ -84,16 +84,21 @@ function hillScene(panel) {
   };
 }
 
-function traceScene(panel, ranges) {
+const LONGEST_NAME = 14;
+
+function traceScene(panel, ranges, names) {
   const rows = panel.seen[0].length;
+  const short = (name) => (name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME - 1)}\u2026` : name);
+  const labels = names.length === rows ? names.map(short) : Array.from({ length: rows }, (_, row) => `o${row + 1}`);
+  const left = Math.max(30, 12 + 7 * Math.max(...labels.map((label) => label.length)));
   const each = rows > 6 ? 30 : 44;
   const root = svg("svg", { viewBox: `0 0 300 ${rows * each + 6}`, role: "img", "aria-label": `${panel.title}: the observation's ${rows} numbers over time` });
-  const x = scale(0, Math.max(1, panel.seen.length - 1), 30, 292);
+  const x = scale(0, Math.max(1, panel.seen.length - 1), left, 292);
   const dots = [];
   for (let row = 0; row < rows; row += 1) {
     const y = scale(ranges[row][0], ranges[row][1], (row + 1) * each - 5, row * each + 7);
     const line = (states) => states.map((state, step) => `${step ? "L" : "M"}${x(step).toFixed(1)} ${y(state[row]).toFixed(1)}`).join("");
-    root.append(svg("text", { x: 2, y: (row + 0.5) * each + 6 }, `o${row + 1}`), svg("path", { class: "trace", d: line(panel.seen) }));
+    root.append(svg("text", { x: 2, y: (row + 0.5) * each + 6 }, labels[row]), svg("path", { class: "trace", d: line(panel.seen) }));
     if (panel.truth) root.append(svg("path", { class: "truth", d: line(panel.truth) }));
     const dot = svg("circle", { class: "now", r: 4 });
     root.append(dot);
