@@ -109,16 +109,6 @@ def test_flips_harm_within_the_budget():
     assert means[0] < 55 < means[1]
 
 
-def test_what_it_proposes_does_not_depend_on_the_noise_of_the_step():
-    """It averages over noise of its own: two runs differ in the noise added, not in the first proposal."""
-    views = []
-    for noise in (0.0, 5.0):
-        view = view_of(linear(), OBSERVED, step=0, left=1.0)
-        hidden = replace(view, noise=view.noise + noise)
-        views.append(FlipAttack(1.0, ALL, Smoothing(0.1, 4)).propose(hidden))
-    assert torch.equal(*views)
-
-
 @pytest.fixture
 def scripted(monkeypatch):
     """Episodes whose returns are scripted: the lower, the nearer a rule is to the middle one; and what was played."""
