@@ -56,6 +56,16 @@ def test_the_shortest_flip_of_a_linear_agent_is_found():
     assert (linear().act((OBSERVED + found).unsqueeze(1)) == 1).all()
 
 
+def test_the_shortest_flip_of_a_bent_agent_is_found():
+    """The first action's value is tanh(3 x0), the other's 0.5: the first step of the search goes half as far again."""
+    weights = [np.array([[3, 0, 0, 0]], dtype=np.float32), np.array([[1], [0]], dtype=np.float32)]
+    network = MLP(weights, [np.zeros(1, dtype=np.float32), np.array([0, 0.5], dtype=np.float32)], "tanh")
+    policy = Policy(network, Spaces(shape=(4,), n_actions=2, n_stack=1), name="bent")
+    found = FlipAttack(1.0, ALL).propose(view_of(policy, torch.tensor([[0.35, 0.0, 0.0, 0.0]]), left=1.0))
+    shortest = 0.35 - np.arctanh(0.5) / 3
+    assert shortest <= float(found.norm()) <= 1.05 * shortest
+
+
 def test_a_flip_that_is_out_of_reach_costs_nothing():
     sizes = proposed(ALL, 0.1).norm(dim=1)
     assert sizes[1] == 0
