@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,17 @@ import numpy as np
 from study.figures.pong import FULL, ROUND, ways
 from study.numbers import Agent, Study, budgets_of, cell_sizes
 from study.paper import MAIN, UNITS
+from study.sandwich import agents as attacked_agents
+from study.sandwich import cells
 from study.serial import root_law, root_law_of_one_agent
 from study.step_wise import farther_than_actions
 from study.style import mean_of
 from study.tables import UNMEASURED, Finding, Table, by_budget, certified, digits_of, measured
+from surefoot.agents.files import load_card
 from surefoot.play.tasks import TASKS
 
 UNDER_ATTACK = "undefended agent under attack"
+AttackOn = Callable[[Study, Agent | None], dict[str, Any] | None]
 SURE = 2.0  # standard errors that two means must differ by to be called different
 
 
@@ -47,14 +52,35 @@ def findings(study: Study, tasks: Sequence[str]) -> Iterator[tuple[Claim, str, F
             yield claim, task, claim.judge(study, task)
 
 
-def effective(study: Study, task: str) -> Finding:
+def strongest(study: Study, agent: Agent | None) -> dict[str, Any] | None:
+    """Return what the paper's attack achieved on an agent, with lower means where another attack on it has them.
+
+    An attack that needs less than a budget is one with that budget too.
+    """
+    found = study.attack(agent)
+    if found is None or agent is None:
+        return found
+    paper = zip(found["budgets"], found["curve"], found["curve_sem"], strict=True)
+    measured_at = [(budget, mean, error, found["n_episodes"]) for budget, mean, error in paper]
+    # Not of an agent of one's own that has the name of a pretrained one.
+    if agent.name in attacked_agents() and load_card(agent.name)["sha256"] == agent.sha256:
+        measured_at += [(cell.budget, cell.mean, cell.sem, cell.episodes) for cell in cells(agent.name)]
+    lowest = []
+    for budget in found["budgets"]:
+        within = [one for one in measured_at if one[0] <= budget]
+        lowest.append(min(within, key=lambda one: one[1]))
+    _, means, errors, sizes = zip(*lowest, strict=True)
+    return {**found, "curve": means, "curve_sem": errors, "n_episodes": min(sizes)}
+
+
+def effective(study: Study, task: str, attack_on: AttackOn = Study.attack) -> Finding:
     """Return how much of the undefended agent's return an attack takes: all of it is down to the open-loop baseline.
 
     At a budget an attack is effective if it takes half of that, hardly if less, and not if the means do not differ by
     two standard errors. Where an open-loop policy is no worse than the agent, all of it is down to the floor.
     """
     bare = study.bare(task)
-    found, record = study.attack(bare), None if bare is None else study.record(bare)
+    found, record = attack_on(study, bare), None if bare is None else study.record(bare)
     if found is None or record is None:
         return Finding(UNMEASURED, UNMEASURED)
     (clean, error), rules = mean_of(record.returns), TASKS[task]
@@ -79,9 +105,9 @@ def _by_verdict(at: dict[str, list[str]]) -> str:
     return "; ".join(f"{verdict}, at B = {', '.join(where)}" for verdict, where in at.items() if where)
 
 
-def non_vacuous(study: Study, task: str) -> Finding:
+def non_vacuous(study: Study, task: str, attack_on: AttackOn = Study.attack) -> Finding:
     """Compare the undefended agent's attacked means with the best certified bound at the same budgets."""
-    bare = study.attack(study.bare(task))
+    bare = attack_on(study, study.bare(task))
     agents = study.smoothed(task)
     if bare is None or not agents:
         return Finding(UNMEASURED, UNMEASURED)
@@ -231,10 +257,18 @@ MAIN_TEXT, CARTPOLE, FULL_GAME, CDF = (
 )
 SERIAL = "The budget required to attack a serial game grows with the square root of its rounds"
 EXCEEDS = "The certificate exceeds the undefended agent under attack"
+AGAIN = "asked again with the strongest attack"
 CLAIMS = (
     Claim("Attacks are effective on undefended agents", MAIN_TEXT, MAIN, effective),
     Claim(EXCEEDS, "Sections 1 and 5.2", ("cartpole-5", ROUND), non_vacuous),
     Claim(EXCEEDS, CARTPOLE, ("cartpole-1",), non_vacuous),
+    Claim(
+        "Attacks are effective on undefended agents",
+        AGAIN,
+        ("cartpole-5", ROUND, "freeway"),
+        partial(effective, attack_on=strongest),
+    ),
+    Claim(EXCEEDS, AGAIN, ("cartpole-5", ROUND), partial(non_vacuous, attack_on=strongest)),
     Claim("A smoothed agent under attack keeps more than is certified", MAIN_TEXT, MAIN, above_bound),
     Claim(
         "Certifying the return covers larger budgets than certifying every action",

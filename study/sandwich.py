@@ -21,13 +21,14 @@ import matplotlib.pyplot as plt
 from study.agents_table import ROOT, put
 from study.entries import ENTRIES
 from study.numbers import DATA
-from study.tables import Table
+from study.tables import Table, digits_of, measured
 from surefoot.agents.files import load_card
 from surefoot.api.attack import ATTACKER_FILE
 from surefoot.attacks.learned import load_attacker
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
 from surefoot.play.measured_baselines import BASELINES
+from surefoot.play.tasks import TASKS
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.query import certify
 from surefoot.proof.rounding import format_lower
@@ -166,12 +167,13 @@ def table() -> str:
     """Return the sandwich as a table."""
     rows = []
     for agent in agents():
+        digits = digits_of(TASKS[load_card(agent)["task"]].scoring.ceiling)
         for cell in cells(agent):
-            certified = "-" if cell.lower is None else format_lower(cell.lower, 1)
-            before = "-" if cell.before is None else f"{cell.before:.1f}"
-            attacked = f"{cell.mean:.1f} ± {cell.sem:.1f}"
+            certified = "-" if cell.lower is None else format_lower(cell.lower, digits)
+            before = "-" if cell.before is None else f"{cell.before:.{digits}f}"
+            attacked = measured(cell.mean, cell.sem, digits)
             blind = baseline_of(agent)
-            open_loop = "-" if blind is None else f"{blind:.1f}"
+            open_loop = "-" if blind is None else f"{blind:.{digits}f}"
             row = [f"`{agent}`", f"{cell.budget:g}", certified, attacked, cell.method, f"{cell.episodes:,}"]
             rows.append([*row, before, open_loop])
     heads = ["agent", "budget", "certified", "strongest attack", "which", "episodes", "before", "open loop"]

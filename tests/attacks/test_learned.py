@@ -361,7 +361,7 @@ def damaged(path, tmp_path, change):
             r"Error\(s\) in loading state_dict",
         ),
         (lambda header, arrays: arrays["layers.0.bias"].fill(0), "its weights are not those of its card"),
-        (lambda header, arrays: arrays.pop("center"), "is not a learned attacker"),
+        (lambda header, arrays: arrays.pop("center"), "is not a readable learned attacker"),
     ],
 )
 def test_a_damaged_file_is_refused_in_one_line(trained, tmp_path, change, message):
@@ -405,7 +405,7 @@ def test_a_run_directory_keeps_the_attacker_and_another_run_takes_it(tmp_path):
 
 def test_the_command_trains_for_the_minutes_given_and_takes_a_file(tmp_path, monkeypatch, capsys):
     given = []
-    monkeypatch.setattr("surefoot.api.attack.AttackerTraining", lambda minutes: given.append(minutes) or SHORT)
+    monkeypatch.setattr("surefoot.api.attack.AttackerTraining", lambda minutes, **_: given.append(minutes) or SHORT)
     call = ["attack", "cartpole-1", "--sigma", "0.2", "--budgets", "0.5", "--episodes", "4", "--json", "--out"]
     assert main([*call, str(tmp_path / "a"), "--method", "learned", "--minutes", "0.5"]) == 0
     assert given == [0.5]

@@ -15,6 +15,7 @@ from study.figures import pong
 from study.measure import Place, write_times
 from study.numbers import Study, budgets_of, fingerprint, open_study
 from study.paper import EVERY, TARGETS, UNITS, find_target
+from study.sandwich import Cell
 from study.style import attack_curve
 from study.tables import Table
 from surefoot.errors import InputError
@@ -161,6 +162,34 @@ def test_a_claim_that_holds_at_some_budgets_is_reproduced_in_part(tmp_path):
     verdict = claims.non_vacuous(Study(study.folder, study.agents), "cartpole-5").verdict
     assert verdict.startswith("yes, at B = 0.25; no, at B = 0.5")
     assert documentation.marked(verdict).startswith("partly: yes")
+
+
+def test_the_strongest_attack_is_the_lowest_of_those_within_a_budget(study, monkeypatch):
+    """Planted: one with more budget than that is no attack with it, and one on other weights is none at all."""
+    agent = study.bare("cartpole-5")
+    cells = []
+    for budget, mean in ((0.1, 30.0), (0.4, 20.0), (0.6, 0.0)):
+        cells.append(
+            Cell(
+                agent=agent.name,
+                budget=budget,
+                lower=None,
+                mean=mean,
+                sem=0.5,
+                method="learned",
+                episodes=64,
+                before=None,
+            )
+        )
+    monkeypatch.setattr(claims, "cells", lambda name: cells)
+    monkeypatch.setattr(claims, "load_card", lambda name: {"sha256": agent.sha256})
+    found = claims.strongest(study, agent)
+    assert found["budgets"] == [0.25, 0.5]
+    assert found["curve"] == (30.0, 20.0)
+    assert found["n_episodes"] == 64
+    assert "20.0 ± 0.5" in claims.effective(study, "cartpole-5", claims.strongest).measured
+    monkeypatch.setattr(claims, "load_card", lambda name: {"sha256": "others"})
+    assert list(claims.strongest(study, agent)["curve"]) == study.attack(agent)["curve"]
 
 
 def test_episodes_that_all_ended_alike_leave_doubt():

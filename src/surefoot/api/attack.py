@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 from surefoot.agents.policies import Sigma
 from surefoot.api.certify import check_shareable
 from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
-from surefoot.attacks.learned import LearnedAttacker, can_be_learned, load_attacker
+from surefoot.attacks.flips import PixelAttacker
+from surefoot.attacks.learned import LearnedAttacker, load_attacker, sees_pixels
 from surefoot.attacks.learning import AttackerTraining, LearningProgress, train_attacker
+from surefoot.attacks.learning_flips import check_flips, train_rules
 from surefoot.attacks.registry import METHODS, default_method, named_attack
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import number, read_json, untrusted, write_json
 from surefoot.play.channel import Attacker, Scope
-from surefoot.play.plan import attacked_channels
+from surefoot.play.plan import Plan, attacked_channels
 from surefoot.play.task import Task
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.inconsistency import Inconsistency, inconsistencies
@@ -95,7 +97,7 @@ class AttackCurve:
     directory: Path | None = None
     compared_with: tuple[Path, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
-    attacker: LearnedAttacker | None = None
+    attacker: LearnedAttacker | PixelAttacker | None = None
 
     def inconsistencies(self, certificate: Certificate) -> list[Inconsistency]:
         """Return where an attacked mean is below a certified bound of the same agent: then one of the two is wrong."""
@@ -126,7 +128,7 @@ def attack(
     lambdas: Sequence[float] | Literal["paper"] | None = None,
     noise_samples: int = 128,
     minutes: float = 5.0,
-    attacker: str | Path | LearnedAttacker | None = None,
+    attacker: str | Path | LearnedAttacker | PixelAttacker | None = None,
     n_episodes: int = 1_000,
     seed: int = 0,
     device: str = "cpu",
@@ -155,11 +157,11 @@ def attack(
         norm: Norm of a budget per step: "l2", or "linf", by which every number is perturbed by at most the budget.
         method: "paper" (Algorithm 1 for discrete actions, 2 for continuous ones), "adaptive", "random",
             "constant-direction", "uniform" (all numbers by the same amount), "single-step", "structured", "learned"
-            (trained on this agent first, for vectors), or "strongest" (all of them on selection episodes, the lowest at
-            each budget on fresh ones); by default "paper" for discrete actions and the paper's tasks, where the
-            agent has what it needs, else "adaptive". On
-            actions "paper" goes down the gradient of the agent's critic, and "adaptive" pushes where differences of the
-            mean return say that it harms most. Or an attack of your own, a ``surefoot.Attacker``.
+            (trained on this agent first; on pixels it needs discrete actions and gradients), or "strongest" (all of
+            them on selection episodes, the lowest at each budget on fresh ones); by default "paper" for discrete
+            actions and the paper's tasks, where the agent has what it needs, else "adaptive". On actions "paper" goes
+            down the gradient of the agent's critic, and "adaptive" pushes where differences of the mean return say that
+            it harms most. Or an attack of your own, a ``surefoot.Attacker``.
         lambdas: Value gaps below which Algorithm 1 saves its budget, weights of the norm in Algorithm 2, or, of the
             adaptive attack on continuous actions, the shares of the steps, at the end of an episode, that get no
             budget; "paper" for the paper's. By default 0 and quantiles of the agent's own value gaps, the paper's
@@ -225,7 +227,7 @@ def attack_grid(
     method: str | Attacker | None,
     lambdas: Sequence[float] | Literal["paper"] | None,
     noise_samples: int,
-    attacker: str | Path | LearnedAttacker | None = None,
+    attacker: str | Path | LearnedAttacker | PixelAttacker | None = None,
     **run: Any,
 ) -> AttackGrid:
     """Return the attacks that the arguments of ``attack`` describe, with a method and lambdas chosen where none are.
@@ -275,9 +277,9 @@ def prepare_attacker(
     if not method.is_battery:
         return grid
     path = None if folder is None else folder / TRIALS_FILE
-    # Half of the time for learning, where observations are vectors.
+    # Half of the time for learning, where that is possible.
     began = time.monotonic()
-    if can_be_learned(grid.base.task, grid.base.policy):
+    if _can_learn(grid.base):
         grid = _with_attacker(grid, minutes / 2, folder, progress)
     if path is not None and path.exists():
         return replace(grid, trials=_read_trials(path, grid))
@@ -288,17 +290,30 @@ def prepare_attacker(
     return grid
 
 
+def _can_learn(plan: Plan) -> bool:
+    """Return whether an attacker can be learned against the plan's agent."""
+    if not sees_pixels(plan.task, plan.policy):
+        return True
+    try:
+        check_flips(plan)
+    except InputError:
+        return False
+    return True
+
+
 def _with_attacker(
     grid: AttackGrid, minutes: float, folder: Path | None, progress: LearningProgress | None
 ) -> AttackGrid:
     """Return the grid with a learned attacker: the given one, that of the run directory, or a new one."""
     path = None if folder is None else folder / ATTACKER_FILE
-    attacker = grid.attacker
+    attacker: LearnedAttacker | PixelAttacker | None = grid.attacker
     if attacker is None and path is not None and path.exists():
         # A run that was killed after its training goes on with the same attacker.
         attacker = load_attacker(path)
     if attacker is None:
-        attacker = train_attacker(grid.base, grid.budgets, AttackerTraining(minutes=minutes), progress)
+        training = AttackerTraining(minutes=minutes, noise_samples=grid.noise_samples)
+        train = train_rules if sees_pixels(grid.base.task, grid.base.policy) else train_attacker
+        attacker = train(grid.base, grid.budgets, training, progress)
     # A given one is kept too, so that the run can be repeated from its directory.
     if path is not None and not path.exists():
         attacker.save(path)
@@ -398,7 +413,7 @@ def _check_reusable(grid: AttackGrid, folder: Path) -> None:
 
 
 def _make_curve(
-    result: dict[str, Any], records: Sequence[Episodes], attacker: LearnedAttacker | None = None
+    result: dict[str, Any], records: Sequence[Episodes], attacker: LearnedAttacker | PixelAttacker | None = None
 ) -> AttackCurve:
     return AttackCurve(
         budgets=np.array(result["budgets"], dtype=np.float64),

@@ -1,6 +1,7 @@
 """An attacker that was learned: a network from what its view shows to a perturbation, and the file that keeps it.
 
-``learning`` trains one. The file holds plain arrays and a JSON card; opening it executes no code.
+``learning`` trains one. The file holds plain arrays and a JSON card; opening it executes no code. Pixels are too many
+for the network: there ``flips`` attacks by rules that were learned, kept in a file of the same kind.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from torch import Tensor, nn
 
 from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy
+from surefoot.attacks.base import check_discrete
+from surefoot.attacks.flips import ATTACKER_SCHEMA, PixelAttacker, rules_of
 from surefoot.episodes import MOST_STEPS
 from surefoot.errors import InputError
 from surefoot.files import is_count, read_npz, untrusted, write_npz
 from surefoot.play.channel import View
 from surefoot.play.task import Task
 
-ATTACKER_SCHEMA = 1
 MOST_INPUTS = 20_000  # numbers of an observation and a memory: more are pixels
 FARTHEST = 10.0  # standard deviations: what is farther from the mean is clipped for the network
 LEAST_SCALE = 1e-6
@@ -164,41 +166,45 @@ def count_known(task: Task, policy: Policy) -> int:
     return count
 
 
-def can_be_learned(task: Task, policy: Policy) -> bool:
-    """Return whether an attacker can be learned against an agent: whether it sees vectors rather than pixels."""
-    return count_known(task, policy) <= MOST_INPUTS
+def sees_pixels(task: Task, policy: Policy) -> bool:
+    """Return whether an agent sees too many numbers for a network of the attacker's own."""
+    return count_known(task, policy) > MOST_INPUTS
 
 
 def check_learnable(task: Task, policy: Policy) -> None:
-    """Raise InputError if an attacker cannot be learned against an agent."""
-    if not can_be_learned(task, policy):
-        raise InputError(
-            f"a learned attacker looks at {MOST_INPUTS:,} numbers at most, {policy.name} observes and remembers "
-            f"{count_known(task, policy):,}; use method='paper' or method='adaptive' for pixels"
-        )
+    """Raise InputError if an attacker cannot be learned against an agent: on pixels its gradients are needed."""
+    if sees_pixels(task, policy):
+        check_discrete(policy)
 
 
-def load_attacker(path: str | Path) -> LearnedAttacker:
-    """Read the file that ``LearnedAttacker.save`` wrote.
+def load_attacker(path: str | Path) -> LearnedAttacker | PixelAttacker:
+    """Read the file that ``save`` of a learned attacker wrote.
 
     Raises:
         InputError: If the file is absent, damaged, of another version, or its weights are not those of its card.
     """
     path = Path(path)
-    header, arrays = read_npz(path, "learned attacker", "unit", "center", "layers.0.weight")
+    header, arrays = read_npz(path, "learned attacker")
     if header["schema"] != ATTACKER_SCHEMA:
         raise InputError(f"{path} has schema {header['schema']!r:.20}, this version reads {ATTACKER_SCHEMA}")
     with untrusted(path, "learned attacker"):
-        if not (is_count(header["max_steps"]) and header["max_steps"] <= MOST_STEPS):
-            raise TypeError(f"max_steps is not a whole number from 1 to {MOST_STEPS:,}")
-        unit = arrays.pop("unit")
-        network = _network_of(arrays)
-        attacker = LearnedAttacker(network, torch.from_numpy(unit).float(), header["max_steps"], dict(header["card"]))
-        if unit.shape != (network.last.out_features,) or not np.isfinite(unit).all():
-            raise ValueError("its units do not fit its network")
+        attacker = _attacker_of(header, arrays)
         if attacker.sha256 != header["sha256"]:
             raise ValueError("its weights are not those of its card")
     return attacker
+
+
+def _attacker_of(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> LearnedAttacker | PixelAttacker:
+    card = dict(header["card"])
+    if arrays.keys() == {"rules"}:
+        return PixelAttacker(rules_of(arrays["rules"]), card)
+    if not (is_count(header["max_steps"]) and header["max_steps"] <= MOST_STEPS):
+        raise TypeError(f"max_steps is not a whole number from 1 to {MOST_STEPS:,}")
+    unit = arrays.pop("unit")
+    network = _network_of(arrays)
+    if unit.shape != (network.last.out_features,) or not np.isfinite(unit).all():
+        raise ValueError("its units do not fit its network")
+    return LearnedAttacker(network, torch.from_numpy(unit).float(), header["max_steps"], card)
 
 
 def _network_of(arrays: dict[str, NDArray[Any]]) -> BudgetNetwork:

@@ -70,6 +70,7 @@ class AttackerTraining:
         minibatch_size: Steps of episodes that one gradient step learns from at most; an epoch has eight or more.
         learning_rate: At first; it falls to a twentieth.
         selection_episodes: Episodes per budget on which the weights to keep are chosen; by default half of ``n_envs``.
+        noise_samples: On pixels: noise samples that values and gradients of a smoothed agent are averaged over.
     """
 
     minutes: float = 5.0
@@ -80,6 +81,7 @@ class AttackerTraining:
     minibatch_size: int = 8_192
     learning_rate: float = 1e-3
     selection_episodes: int | None = None
+    noise_samples: int = 128
 
     def __post_init__(self) -> None:
         if not (self.minutes > 0 and math.isfinite(self.minutes)):
@@ -391,9 +393,7 @@ def train_attacker(
         training: How.
         progress: Called with the share that is done and the mean return at the largest budget, once it is known.
     """
-    wanted = sorted(budget for budget in set(budgets) if budget > 0)
-    if not wanted:
-        raise InputError(f"a learned attacker needs a budget > 0 to learn to spend, got {list(budgets)}")
+    wanted = wanted_budgets(budgets)
     training = training.on(plan)
     began = time.monotonic()
     learner = AttackLearner(plan, wanted, training)
@@ -422,22 +422,36 @@ def train_attacker(
             progress(min(fraction, 1.0), at_largest)
     assert best is not None
     best.network.to("cpu")
+    card = card_of(plan, wanted, training, began, selection=lowest, iterations=done)
+    return replace(best, unit=best.unit.cpu(), card=card)
+
+
+def wanted_budgets(budgets: Sequence[float]) -> list[float]:
+    """Return the budgets that something can be spent of, in order; raise InputError if there is none."""
+    wanted = sorted(budget for budget in set(budgets) if budget > 0)
+    if not wanted:
+        raise InputError(f"a learned attacker needs a budget > 0 to learn to spend, got {list(budgets)}")
+    return wanted
+
+
+def card_of(
+    plan: Plan, budgets: Sequence[float], training: AttackerTraining, began: float, **found: Any
+) -> dict[str, Any]:
+    """Return what an attacker was trained on and how; ``found`` is what came of it."""
     facts = plan.facts()
     trained_on = {name: facts[name] for name in ("task", "agent", "agent_sha256")} | {"sigma": plan.noise.sigma}
     if plan.scope.name is not None:
         trained_on["scope"] = plan.scope.name
-    card = {
+    return {
         "trained_on": trained_on,
-        "budgets": wanted,
-        "selection": lowest,
+        "budgets": list(budgets),
+        **found,
         "seed": plan.seed,
         "device": plan.device,
-        "iterations": done,
         "training": asdict(training),
         "seconds": round(time.monotonic() - began, 1),
         "versions": versions(),
     }
-    return replace(best, unit=best.unit.cpu(), card=card)
 
 
 def _selection_mean(

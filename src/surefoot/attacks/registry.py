@@ -25,6 +25,7 @@ from surefoot.attacks.composed import (
 )
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.flips import PixelAttacker
 from surefoot.attacks.learned import LearnedAttacker, check_learnable
 from surefoot.attacks.opposite_action import OppositeAction
 from surefoot.attacks.victim import Smoothing
@@ -62,7 +63,7 @@ class Configuration:
     per_step: bool = False
     push: Push | None = None
     lambda_q: float = 0.0
-    attacker: LearnedAttacker | None = None
+    attacker: LearnedAttacker | PixelAttacker | None = None
 
     def on(self, channel: str) -> Configuration:
         """Return the configuration of one channel's attacker: its share of the budget, in the channel's own units."""
@@ -181,6 +182,9 @@ def _uniform_timing(of: Configuration) -> Timing:
 def _build_learned(of: Configuration) -> Attacker:
     if of.attacker is None:
         raise InputError("the method learned needs an attacker: train one with surefoot.attack, or give attacker=")
+    if isinstance(of.attacker, PixelAttacker):
+        check_discrete(of.policy)
+        return of.attacker.of_run(of.budget, of.smoothing)
     of.attacker.check_fit(of.task, of.policy)
     return of.attacker
 

@@ -245,6 +245,31 @@ class VictimBatch:
             all_gradients.append(gradient)
         return torch.cat(all_values), torch.cat(all_gradients)
 
+    def lead_and_gradient(self, moved: Tensor, harmful: Tensor, softness: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return whether the best action is a harmful one, by how much the others lead, and the gradient of the lead.
+
+        Args:
+            moved: The present observation, row by row.
+            harmful: Which actions of each row are harmful, (rows, actions).
+            softness: What values of each row are divided by before the best of several is taken, smoothly.
+        """
+        flipped = []
+        leads = []
+        gradients = []
+        for some in self._row_slices():
+            here = moved[some].detach().requires_grad_()
+            with torch.enable_grad():
+                values = self.select_rows(some).values(here)
+                scaled = values / softness[some].unsqueeze(1)
+                best_harmful = scaled.masked_fill(~harmful[some], -torch.inf).logsumexp(dim=1)
+                best_other = scaled.masked_fill(harmful[some], -torch.inf).logsumexp(dim=1)
+                lead = softness[some] * (best_other - best_harmful)
+                gradients.append(torch.autograd.grad(lead.sum(), here)[0])
+            leads.append(lead.detach())
+            chosen = values.detach().argmax(dim=1, keepdim=True)
+            flipped.append(harmful[some].gather(1, chosen).squeeze(1))
+        return torch.cat(flipped), torch.cat(leads), torch.cat(gradients)
+
     def actions(self, moved: Tensor) -> Tensor:
         """Return the continuous actions when the present observation is ``moved``, averaged over the noise."""
         with torch.no_grad():

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.attacks.actions import Push, find_push
+from surefoot.attacks.flips import PixelAttacker
 from surefoot.attacks.learned import LearnedAttacker
 from surefoot.attacks.registry import METHODS, Configuration, Method
 from surefoot.attacks.value_gaps import default_lambdas
@@ -72,7 +73,7 @@ class AttackGrid:
     method: str = "paper"
     own: Attacker | None = None
     noise_samples: int = 128
-    attacker: LearnedAttacker | None = None
+    attacker: LearnedAttacker | PixelAttacker | None = None
     trials: tuple[Trial, ...] = ()
     push: Push | None = None
 

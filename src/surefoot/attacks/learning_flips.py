@@ -1,0 +1,109 @@
+"""Learning which flips an attacker of pixels should buy.
+
+The candidates are rules that differ in how much has to be at stake and in what a flip may cost. They are tried on
+selection episodes, and the worse half is dropped, round by round. All candidates of a round run the same episodes; the
+next round has fresh ones, and twice as many.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from surefoot.attacks.base import check_discrete
+from surefoot.attacks.flips import FlipAttack, FlipRule, PixelAttacker
+from surefoot.attacks.learning import AttackerTraining, LearningProgress, card_of, wanted_budgets
+from surefoot.attacks.value_gaps import default_lambdas
+from surefoot.attacks.victim import Smoothing, smoothing_of
+from surefoot.errors import InputError
+from surefoot.play.loop import play_block
+from surefoot.play.plan import Plan
+from surefoot.play.streams import Purpose
+
+PRICES = (1.0, 4.0, 16.0)
+FIRST_EPISODES = 32
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A rule and the returns under it so far."""
+
+    rule: FlipRule
+    returns: list[float] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        """The mean return; that of a rule that was not tried is infinite."""
+        if not self.returns:
+            return float("inf")
+        return sum(self.returns) / len(self.returns)
+
+
+def check_flips(plan: Plan) -> None:
+    """Raise InputError if there are no flips to learn about: an agent without action values, a budget for each step."""
+    check_discrete(plan.policy)
+    if plan.scope.per_step:
+        raise InputError("a budget for each step leaves nothing to save for later; use method='adaptive' for pixels")
+
+
+def train_rules(
+    plan: Plan, budgets: Sequence[float], training: AttackerTraining, progress: LearningProgress | None = None
+) -> PixelAttacker:
+    """Return the rule that hurts most for each budget; the arguments are those of ``train_attacker``.
+
+    An iteration of the training is a round of every budget.
+    """
+    check_flips(plan)
+    wanted = wanted_budgets(budgets)
+    began = time.monotonic()
+    smoothing = smoothing_of(plan.noise, training.noise_samples)
+    gaps = default_lambdas(replace(plan, attacker=None), smoothing)
+    least_gaps = [gap for gap in gaps if gap > 0] or [0.0]
+    chosen = []
+    for number, budget in enumerate(wanted):
+        pool = []
+        for price in PRICES:
+            for least_gap in least_gaps:
+                pool.append(Candidate(FlipRule(budget=budget, least_gap=least_gap, price=price)))
+        deadline = math.inf
+        if training.iterations is None:
+            deadline = began + 60 * training.minutes * (number + 1) / len(wanted)
+        done = 0
+        while len(pool) > 1 and done != training.iterations and _try_round(plan, pool, smoothing, done, deadline):
+            done += 1
+            pool.sort(key=lambda candidate: candidate.mean)
+            pool = pool[: (len(pool) + 1) // 2]
+        chosen.append(min(pool, key=lambda candidate: candidate.mean))
+        if progress is not None:
+            progress((number + 1) / len(wanted), chosen[-1].mean)
+    card = card_of(
+        plan,
+        wanted,
+        training,
+        began,
+        selection=[candidate.mean for candidate in chosen],
+        episodes=[len(candidate.returns) for candidate in chosen],
+    )
+    return PixelAttacker(tuple(candidate.rule for candidate in chosen), card)
+
+
+def _try_round(plan: Plan, pool: Sequence[Candidate], smoothing: Smoothing, number: int, deadline: float) -> bool:
+    """Run the episodes of one round for every candidate; return whether there was time for all of them."""
+    n_episodes = FIRST_EPISODES * 2**number
+    for candidate in pool:
+        # One is tried in any case.
+        if pool[0].returns and time.monotonic() > deadline:
+            return False
+        trial = replace(
+            plan,
+            attacker=FlipAttack(candidate.rule.budget, candidate.rule, smoothing),
+            budget=candidate.rule.budget,
+            n_episodes=n_episodes,
+            n_envs=n_episodes,
+            episodes_per_env=1,
+            purpose=(Purpose.ATTACK_SELECTION, number),
+        )
+        candidate.returns += play_block(trial, 0).returns.tolist()
+    return True
