@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surefoot.cli.options import (
+    add_action_sigma,
     add_common,
     add_confidence,
     add_declared,
@@ -62,6 +63,10 @@ def add_compare(commands: Any) -> None:
         type=parse_sigma,
         metavar="S",
         help="B's noise, 0 for an undefended agent (default: its model card's)",
+    )
+    add_action_sigma(parser)
+    section(parser, ADVANCED).add_argument(
+        "--action-sigma-b", type=float, metavar="S", help="B's noise on actions (default: A's)"
     )
     agents.add_argument(
         "--runs",
@@ -147,6 +152,8 @@ def _running_options(arguments: argparse.Namespace, a: str) -> dict[str, Any]:
         "task": task,
         "sigma": arguments.sigma,
         "sigma_b": arguments.sigma_b,
+        "action_sigma": arguments.action_sigma,
+        "action_sigma_b": arguments.action_sigma_b,
         "attack": arguments.attack,
         "n_episodes": arguments.episodes,
         "max_episodes": arguments.max_episodes,
@@ -166,7 +173,9 @@ def _refuse_idle(arguments: argparse.Namespace) -> None:
     """Refuse options about running episodes where none are run."""
     names = ["task", "env", "sigma", "sigma_b", "attack", "episodes", "max_episodes", "seed", *DECLARED, *DEFINED]
     given = []
-    for name in (*names, "record", "stochastic", "allow_pickle"):
+    if arguments.action_sigma > 0:
+        given.append("--action-sigma")
+    for name in (*names, "action_sigma_b", "record", "stochastic", "allow_pickle"):
         value = getattr(arguments, name)
         # A seed or a sigma of 0 equals False, and is given.
         if name not in ("floor", "ceiling") and value is not None and value is not False:
