@@ -143,6 +143,8 @@ def _claimed_of(content: dict[str, Any], side: str) -> dict[str, Any]:
     """Return what ``check_record`` and the rerun read of a certificate, for the record of one side."""
     facts = content["sides"][side]
     claimed = {"method": "betting", "budgets": [0.0], "sigma": 1.0, "stated_by_user": facts.get("stated_by_user", [])}
+    if "action_sigma" in facts:
+        claimed["action_sigma"] = facts["action_sigma"]
     if side == "A" and content["budgets"]:
         # Of A alone something is claimed under attack.
         claimed |= {"budgets": content["budgets"], "sigma": facts.get("sigma")}
@@ -155,6 +157,8 @@ def _claimed_of(content: dict[str, Any], side: str) -> dict[str, Any]:
 def _check_side(stated: dict[str, Any], raw: Raw) -> list[str]:
     keys = ("task", "agent", "agent_sha256", "seed", "attacker", "budget", "sigma")
     expected = {key: raw.setup.get(key) for key in keys}
+    if "action_sigma" in raw.setup:
+        expected["action_sigma"] = raw.setup["action_sigma"]
     # What the user stated is checked with the limits.
     claimed = {key: value for key, value in stated.items() if key != "stated_by_user"}
     wrong = differences(claimed, {**expected, "record_sha256": raw.sha256()})
