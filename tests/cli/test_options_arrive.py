@@ -429,11 +429,10 @@ def test_noise_and_budgets_on_actions_arrive(asked):
     attack = "mountain-car --agent x --method random --budgets 0.1 --sigma 0.2 --action-sigma 0.3"
     assert asked("attack", attack, actor_with_critic()).plan.channels == ("observations", "actions")
     assert asked("attack", f"{attack} --channel actions", actor_with_critic()).plan.channels == ("actions",)
-    compared = asked("compare", "A B mountain-car --action-sigma 0.3 --action-sigma-b 0.1", actor_with_critic()).given[
-        0
-    ]
+    both = "A B mountain-car --action-sigma 0.3"
+    compared = asked("compare", f"{both} --action-sigma-b 0.1", actor_with_critic()).given[0]
     assert [compared[side].noise for side in "AB"] == [Noise.of(0.0, 0.3), Noise.of(0.0, 0.1)]
-    alike = asked("compare", "A B mountain-car --sigma 0.2 --action-sigma 0.3", actor_with_critic()).given[0]
+    alike = asked("compare", f"{both} --sigma 0.2", actor_with_critic()).given[0]
     assert [alike[side].noise for side in "AB"] == [Noise.of(0.2, 0.3)] * 2
 
 
