@@ -30,7 +30,10 @@ from surefoot.play.channel import Channel, Ledger, Scope
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.proof.query import Query, certify
+from surefoot.proof.shared_budget import SharedBudget
+from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.stopping import StoppingRule
+from surefoot.proof.threats import EPISODE
 from surefoot.runs.attacked import AttackGrid
 from toys import (
     Spy,
@@ -359,6 +362,21 @@ def test_other_budgets_of_actions_are_those_of_observations_with_the_same_noise(
     assert "observation" not in on_actions.statement
     assert "action" in str(on_actions).partition("attack budget")[0]
     assert "each divided by the sigma of its noise" in on_both.statement
+
+
+@pytest.mark.parametrize(
+    ("threat", "words"),
+    [
+        (EPISODE, "all perturbations of observations and of actions in one episode"),
+        (StepBudget(), "the perturbations of each single observation and of the action after it"),
+        (SharedBudget(3), "all perturbations of observations and of actions in 3 episodes together, root mean square"),
+    ],
+    ids=["episode", "per step", "shared"],
+)
+def test_a_pair_of_budgets_is_said_to_be_of_what_it_is(threat, words):
+    episodes = of_steps(made_up(RETURNS[:60], OBS, ACT))
+    certificate = Query.for_task(None, episodes.noise, mixed=[(0.01, 0.02)], threat=threat).answer(episodes)
+    assert f"with budget obs 0.01, act 0.02 (l2 norms of {words}" in " ".join(str(certificate).split())
 
 
 def test_a_largest_change_of_actions_counts_the_numbers_of_an_action():

@@ -234,6 +234,11 @@ class Certificate(ABC):
     def scope(self) -> str:
         """What a budget bounds, in words, with a place for the name of the norm."""
 
+    @property
+    @abstractmethod
+    def scope_of_pairs(self) -> str:
+        """The same of a pair of budgets, one for observations and one for actions."""
+
     def __str__(self) -> str:
         """Return the sentence, the table and the notes; every bound is rounded conservatively."""
         from surefoot.report.certificate_text import describe

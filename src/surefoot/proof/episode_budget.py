@@ -178,6 +178,11 @@ class EpisodeCertificate(Certificate):
         return f"total {{norm}} norm of the perturbations of one episode{self.divided}"
 
     @property
+    def scope_of_pairs(self) -> str:
+        """What a pair of budgets bounds."""
+        return "l2 norms of all perturbations of observations and of actions in one episode"
+
+    @property
     def attack_clause(self) -> str:
         """Which attacks the bounds hold against."""
         what = f"{self.channel} of one episode{self.divided_inside}"

@@ -95,11 +95,22 @@ class SharedBudgetCertificate(Certificate):
     @property
     def scope(self) -> str:
         """What the budget bounds, in words."""
-        which = "one episode"
-        if self.n_shared_episodes != 1:
-            which = f"{self.n_shared_episodes} episodes together"
-        kept = "" if self.certain else ", root mean square over attacks"
-        return f"total {{norm}} norm of the perturbations of {which}{self.divided}{kept}"
+        return f"total {{norm}} norm of the perturbations of {self._together}{self.divided}{self._on_average}"
+
+    @property
+    def scope_of_pairs(self) -> str:
+        """What a pair of budgets bounds."""
+        return f"l2 norms of all perturbations of observations and of actions in {self._together}{self._on_average}"
+
+    @property
+    def _together(self) -> str:
+        if self.n_shared_episodes == 1:
+            return "one episode"
+        return f"{self.n_shared_episodes} episodes together"
+
+    @property
+    def _on_average(self) -> str:
+        return "" if self.certain else ", root mean square over attacks"
 
     @property
     def attack_clause(self) -> str:

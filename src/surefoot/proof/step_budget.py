@@ -73,6 +73,11 @@ class PerStepCertificate(Certificate):
         return f"{{norm}} norm of the perturbation of {self._each}{self.divided}"
 
     @property
+    def scope_of_pairs(self) -> str:
+        """What a pair of budgets bounds."""
+        return "l2 norms of the perturbations of each single observation and of the action after it"
+
+    @property
     def attack_clause(self) -> str:
         """Which attacks the bounds hold against."""
         return f"whose perturbation of {self._each}{self.divided_inside} has an l2 norm of at most budgets[i]"
