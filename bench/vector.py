@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 import surefoot
-from surefoot.compute import single_thread
 from surefoot.play.envs.vector import Vector
 from surefoot.play.streams import block_seeds
 from surefoot.play.task import Task
@@ -86,19 +85,6 @@ def time_alone(task: Task, n_rows: int, device: str, n_steps: int) -> float:
     return n_rows * n_steps / seconds
 
 
-def time_network(task: Task, agent: nn.Module, n_rows: int, device: str, n_steps: int) -> float:
-    """Return observations per second that the network alone answers, without noise, checks or anything around it."""
-    network = agent.to(device)
-    seen = torch.zeros((n_rows, *task.spaces.shape), device=device)
-    with single_thread(), torch.inference_mode():
-        network(seen)
-        began = time.perf_counter()
-        for _ in range(n_steps):
-            answers = network(seen)
-        answers.sum().item()
-    return n_rows * n_steps / (time.perf_counter() - began)
-
-
 def time_rollout(task: Task, agent: nn.Module, n_rows: int, device: str, seed: int) -> float:
     """Return steps of episodes per second through ``surefoot.rollout``."""
     began = time.perf_counter()
@@ -124,11 +110,9 @@ def main() -> None:
     time_rollout(task, agent, arguments.rows, arguments.device, 0)
     compiled = time.perf_counter() - began
     alone = []
-    network = []
     through = []
     for repeat in range(1, arguments.repeats + 1):
         alone.append(time_alone(task, arguments.rows, arguments.device, 2 * STEPS))
-        network.append(time_network(task, agent, arguments.rows, arguments.device, 2 * STEPS))
         through.append(time_rollout(task, agent, arguments.rows, arguments.device, repeat))
         measured = {
             "env": arguments.env,
@@ -138,7 +122,6 @@ def main() -> None:
             "task_made_seconds": round(made, 1),
             "first_rollout_seconds": round(compiled, 1),
             "alone_steps_per_second": [round(one) for one in alone],
-            "network_rows_per_second": [round(one) for one in network],
             "rollout_steps_per_second": [round(one) for one in through],
             "ratio_of_medians": round(float(np.median(through) / np.median(alone)), 3),
         }

@@ -64,11 +64,12 @@ class AsExported(nn.Module):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self.policy = torch.jit.load(str(path))
+        self.policy = torch.jit.load(str(path))  # type: ignore[no-untyped-call]
 
     def forward(self, frames: Tensor) -> Tensor:
         """Take the last frames, the oldest first; each has its parts in the order of the space, sorted by name."""
-        commanded, readings = frames.split([COMMANDS, READINGS], dim=-1)
+        commanded = frames[..., :COMMANDS]
+        readings = frames[..., COMMANDS:]
         commands: Tensor = self.policy(torch.cat([readings.flip(1).flatten(1), commanded[:, -1]], dim=1))
         return commands
 
@@ -79,7 +80,7 @@ def main(episodes: int = 100) -> surefoot.Certificate:
         path = Path(folder) / "policy.pt"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch prefers newer formats; robots have files of this one
-            torch.jit.script(Exported()).save(path)
+            torch.jit.script(Exported()).save(path)  # type: ignore[no-untyped-call]
             policy = surefoot.as_policy(AsExported(path), task.spaces, n_stack=FRAMES)
         played = surefoot.rollout(task, policy, sigma=SIGMA, n_episodes=episodes)
     certificate = surefoot.certify(played, BUDGETS)
