@@ -56,7 +56,7 @@ docs: setup
 records: setup
 	$(BIN)/python -m study.records --verify --write
 
-# The cases of docs/cases with few episodes, about ten minutes with the simulators that they need; a line for each.
+# The cases of docs/cases with few episodes: the simulator is installed, then two and a half minutes of a processor.
 case: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cases]'
 	$(BIN)/python -m cases.drone --quick

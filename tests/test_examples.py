@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import surefoot
 from scripts import load_script
 
 MISSING = [name for name in ("torch", "stable_baselines3") if find_spec(name) is None]
@@ -22,6 +23,7 @@ CERTIFYING = {
     "env_factory": {"episodes": 50},
     "mujoco_vecnormalize": {"episodes": 10, "steps": 2_000},
     "onnx_agent": {"episodes": 50, "steps": 2_000},
+    "robot_policy": {"episodes": 20},
 }
 
 
@@ -41,6 +43,22 @@ def test_each_certificate_is_one(name, capsys):
     assert list(certificate.lower) == sorted(certificate.lower, reverse=True)
     assert certificate.floor <= certificate.lower[-1] <= certificate.lower[0] <= certificate.estimate
     assert "at least" in capsys.readouterr().out
+
+
+def test_the_policy_of_a_robot_is_given_the_newest_reading_first_and_its_last_command():
+    import torch
+
+    robot = example("robot_policy")
+    seen = []
+    exported = robot.AsExported.__new__(robot.AsExported)
+    torch.nn.Module.__init__(exported)
+    exported.policy = lambda rows: seen.append(rows)
+    # Each frame has its command first, as the task's parts are.
+    frames = torch.tensor([[[frame + 0.5, frame, frame, frame] for frame in range(4)]])
+    exported(frames)
+    assert seen[0].tolist() == [[3.0] * 3 + [2.0] * 3 + [1.0] * 3 + [0.0] * 3 + [3.5]]
+    task = surefoot.make_task("Pendulum-v1", wrappers=[robot.ShowLastCommand], reward_range=(-17, 0))
+    assert task.spaces.parts == (("commanded", 1), ("sensors", 3))
 
 
 def test_an_adaptive_attacker_breaks_the_claim_for_fixed_perturbations_and_attains_theorem_1(

@@ -122,8 +122,8 @@ class Noise:
         if self.sigma > 0 and largest > COARSE * sigma:
             raise InputError(
                 f"{what} is {largest / sigma:.3g} times as large as the sigma of its noise, expected at most "
-                f"{COARSE} times: single precision would be too coarse; use a larger sigma, one for each feature, or "
-                "subtract the mean of the observations"
+                f"{COARSE} times: single precision would be too coarse; use a larger sigma, at least for the features "
+                "that are so large (a sigma for each feature)"
             )
 
     @property

@@ -26,6 +26,10 @@ class StoppedError(Exception):
         ({}, [(0.2, None), (0.8, None)]),
         ({"sigma": 0.3}, [(0.3, None), (0.8, None)]),
         ({"sigma_b": 0.0}, [(0.2, None), (0.0, None)]),
+        # Who asks for noise on actions gets that alone, as from certify.
+        ({"action_sigma": 0.3}, [(Noise.of(0.0, 0.3), None)] * 2),
+        ({"action_sigma": 0.3, "action_sigma_b": 0.0}, [(Noise.of(0.0, 0.3), None), (0.0, None)]),
+        ({"sigma": 0.1, "action_sigma": 0.3}, [(Noise.of(0.1, 0.3), None)] * 2),
         ({"vecnormalize": "a.pkl"}, [(0.2, "a.pkl"), (0.8, None)]),
         ({"vecnormalize_b": "b.pkl"}, [(0.2, None), (0.8, "b.pkl")]),
     ],
@@ -34,15 +38,37 @@ def test_noise_and_statistics_are_those_of_each_agent(given, expected, monkeypat
     """By default an agent has the noise that its own model card names."""
     planned = []
 
-    def plan(agent, task, sigma, options, vecnormalize):
-        planned.append((sigma, vecnormalize))
+    def plan(agent, task, noise, options, vecnormalize):
+        planned.append((noise, vecnormalize))
         if len(planned) == 2:
             raise StoppedError
 
     monkeypatch.setattr(compared_agents, "_plan_agent", plan)
     with pytest.raises(StoppedError):
         surefoot.compare("cartpole-1-s0.2", "cartpole-1-s0.8", **given)
-    assert planned == expected
+    for (noise, statistics), (wanted, of_agent) in zip(planned, expected, strict=True):
+        assert noise == (wanted if isinstance(wanted, Noise) else Noise.of(wanted))
+        assert statistics == of_agent
+
+
+def test_under_attack_noise_on_actions_is_what_budgets_are_divided_by():
+    """Episodes of an agent with noise on actions prove what those with that noise on observations would."""
+    rows = {}
+    b = surefoot.Episodes.from_returns([0.1, 0.0] * 20, sigma=0.0, floor=0, ceiling=1)
+    for channel, noise in {"obs": {"sigma": 0.4}, "act": {"sigma": 0.0, "action_sigma": 0.4}}.items():
+        a = surefoot.Episodes.from_returns([0.9, 1.0] * 20, floor=0, ceiling=1, **noise)
+        comparison = surefoot.compare(a, b, budgets=[0.1])
+        rows[channel] = comparison.attacked
+        assert ("any action attack" in str(comparison)) == (channel == "act")
+    assert rows["obs"] == rows["act"]
+    loud = surefoot.Episodes.from_returns([0.9, 1.0] * 20, sigma=0.4, action_sigma=0.4, floor=0, ceiling=1)
+    # With noise on both a budget counts standard deviations.
+    assert surefoot.compare(loud, b, budgets=[0.25]).attacked[0].lower == rows["obs"][0].lower
+
+
+def test_an_attack_on_b_is_refused_where_its_budget_would_be_of_actions():
+    with pytest.raises(InputError, match="attack= on B perturbs observations; with noise on actions"):
+        surefoot.compare("cartpole-1-s0.2", "cartpole-1-s0.8", budgets=[0.1], attack="random", action_sigma=0.1)
 
 
 def test_attacked_episodes_of_b_bound_its_worst_case_at_no_other_budget():

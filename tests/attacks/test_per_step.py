@@ -167,7 +167,7 @@ def test_it_is_compared_with_no_certificate_and_drawn_with_none(tmp_path, monkey
     [
         ({"norm": "linf"}, "goes with a budget for each step"),
         ({"norm": "l1", "per_step": True}, "norm must be one of l2, linf"),
-        ({"per_step": True, "channel": "actions", "action_sigma": 0.1}, "are on observations"),
+        ({"per_step": True, "channel": "both", "sigma": 0.1, "action_sigma": 0.1}, "choose one with channel="),
     ],
 )
 def test_what_is_not_attacked_so_is_refused(changes, match):

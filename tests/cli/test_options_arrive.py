@@ -458,6 +458,11 @@ def test_noise_and_budgets_on_actions_arrive(asked):
     attack = "mountain-car --agent x --method random --budgets 0.1 --sigma 0.2 --action-sigma 0.3"
     assert asked("attack", attack, actor_with_critic()).plan.channels == ("observations", "actions")
     assert asked("attack", f"{attack} --channel actions", actor_with_critic()).plan.channels == ("actions",)
+    both = "A B mountain-car --action-sigma 0.3"
+    compared = asked("compare", f"{both} --action-sigma-b 0.1", actor_with_critic()).given[0]
+    assert [compared[side].noise for side in "AB"] == [Noise.of(0.0, 0.3), Noise.of(0.0, 0.1)]
+    alike = asked("compare", f"{both} --sigma 0.2", actor_with_critic()).given[0]
+    assert [alike[side].noise for side in "AB"] == [Noise.of(0.2, 0.3)] * 2
 
 
 @pytest.mark.parametrize("pair", ["0.1", "obs=x", "both=0.1", "obs"])
@@ -603,7 +608,7 @@ ELSEWHERE = {
     "--lambda",  # above
     "--minutes",  # attacks/test_learned.py
     "--attacker",
-    "--action-sigma",  # above
+    *("--action-sigma", "--action-sigma-b"),  # above
     "--mixed",  # above
     "--channel",  # above
     "--ray",  # above

@@ -18,7 +18,7 @@ from laws import too_many
 from surefoot.agents.smoothed import PredictableNoiseWarning
 from surefoot.api.attack import attack_grid
 from surefoot.attacks.actions import EachChannel, Push, find_push, opposite_push
-from surefoot.attacks.composed import Structured
+from surefoot.attacks.composed import EveryStep, Structured
 from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.victim import Smoothing
 from surefoot.episodes import Episodes
@@ -26,11 +26,14 @@ from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play import channel as channels
 from surefoot.play import loop
-from surefoot.play.channel import Channel, Ledger
+from surefoot.play.channel import Channel, Ledger, Scope
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.proof.query import Query, certify
+from surefoot.proof.shared_budget import SharedBudget
+from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.stopping import StoppingRule
+from surefoot.proof.threats import EPISODE
 from surefoot.runs.attacked import AttackGrid
 from toys import (
     Spy,
@@ -52,6 +55,7 @@ OBS, ACT = 0.3, 0.4  # the sigma of the sum of both is 0.5
 TOTAL = math.hypot(OBS, ACT)
 P, N = 0.9, 40_000
 BOTH = ("observations", "actions")
+EACH_STEP = Scope(per_step=True)
 
 
 def limited(task, limit=8.0):
@@ -325,6 +329,67 @@ def test_the_limit_of_one_channel_is_its_certificate_bit_for_bit(method):
     assert not same(known, certify(made_up(few, 0.0, 2 * ACT), BUDGETS, method=method))
 
 
+def of_steps(episodes):
+    """The same episodes with the rewards of each step: all at the last of three."""
+    n = len(episodes)
+    rewards = np.stack([np.zeros(n), episodes.returns], axis=1).ravel()
+    return replace(
+        episodes,
+        lengths=np.full(n, 3),
+        reward_values=rewards,
+        reward_repeats=np.tile([2, 1], n),
+        metadata={**episodes.metadata, "reward_range": [0.0, 1.0], "max_steps": 3},
+    )
+
+
+THREATS = {
+    "per step": lambda episodes, budgets: surefoot.certify_per_step(of_steps(episodes), budgets),
+    "shared": lambda episodes, budgets: surefoot.certify_shared_budget(episodes, budgets, 3),
+    "shared, certain": lambda episodes, budgets: surefoot.certify_shared_budget(episodes, budgets, 3, certain=True),
+}
+
+
+@pytest.mark.parametrize("threat", THREATS)
+def test_other_budgets_of_actions_are_those_of_observations_with_the_same_noise(threat):
+    budgets = [0.0, 0.1, 0.4]
+    known = THREATS[threat](made_up(RETURNS[:60], ACT), budgets)
+    on_actions = THREATS[threat](made_up(RETURNS[:60], 0.0, ACT), budgets)
+    assert same(known, on_actions)
+    assert known.at(0.2).lower == on_actions.at(0.2).lower
+    # With noise on both, budgets count standard deviations.
+    on_both = THREATS[threat](made_up(RETURNS[:60], OBS, ACT), budgets)
+    assert same(THREATS[threat](made_up(RETURNS[:60], 1.0), budgets), on_both)
+    assert "observation" not in on_actions.statement
+    assert "action" in str(on_actions).partition("attack budget")[0]
+    assert "each divided by the sigma of its noise" in on_both.statement
+
+
+@pytest.mark.parametrize(
+    ("threat", "words"),
+    [
+        (EPISODE, "all perturbations of observations and of actions in one episode"),
+        (StepBudget(), "the perturbations of each single observation and of the action after it"),
+        (SharedBudget(3), "all perturbations of observations and of actions in 3 episodes together, root mean square"),
+    ],
+    ids=["episode", "per step", "shared"],
+)
+def test_a_pair_of_budgets_is_said_to_be_of_what_it_is(threat, words):
+    episodes = of_steps(made_up(RETURNS[:60], OBS, ACT))
+    certificate = Query.for_task(None, episodes.noise, mixed=[(0.01, 0.02)], threat=threat).answer(episodes)
+    assert f"with budget obs 0.01, act 0.02 (l2 norms of {words}" in " ".join(str(certificate).split())
+
+
+def test_a_largest_change_of_actions_counts_the_numbers_of_an_action():
+    """Three observed numbers, two of an action: the root is of two numbers at each of four steps."""
+    task = limited(toy_task(fixed(1), pay_below(1.0), clean=(0.1, 0.2, 0.3), choices=None, max_steps=4))
+    task = replace(task, spaces=replace(task.spaces, low=(-1.0, -1.0), high=(1.0, 1.0)))
+    query = Query.for_task(task, Noise.of(0.0, ACT), budgets=[0.1], norm="linf")
+    assert query.norm.factor == math.sqrt(2 * 4)
+    few = made_up(RETURNS[:60], 0.0, ACT)
+    made = query.answer(few)
+    assert made.lower[0] == certify(few, [0.1 * math.sqrt(8) * (1 + 1e-12)]).lower[0]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_mixed_budget_costs_the_root_of_the_scaled_squares(seed):
     random = np.random.default_rng(seed)
@@ -447,6 +512,25 @@ def test_every_method_attacks_actions_within_its_budget(method, attacked):
     assert (played.budget_used > 0.2).all()
     assert played.metadata["channels"] == list(attacked)
     assert isinstance(acted(attacked, method).attacker, EachChannel) == (len(attacked) == 2)
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_a_budget_for_each_step_is_kept_and_used_at_every_action(norm, monkeypatch):
+    scope = Scope(per_step=True, norm=norm)
+    base = replace(acted(("actions",), "random"), attacker=None, noise=Noise.of(0.0, ACT), scope=scope)
+    played = play(AttackGrid(base=base, budgets=(0.3,), method="uniform").plan(0.3, None))
+    assert played.budget_used_per_step == pytest.approx([8 * 0.3**2] * 5)
+    assert (played.budget_used <= 0.3).all()
+    tried = []
+
+    def run(trial, block):
+        tried.append(trial.attacker.timing)
+        return made_up([0.0], 0.0, ACT)
+
+    # A fifth of it is what a push of a whole episode would be looked for with.
+    monkeypatch.setattr("surefoot.attacks.actions.play_block", run)
+    find_push(base, 0.3)
+    assert tried == [EveryStep()] * 4
 
 
 def test_the_gradient_of_the_critic_goes_down_further_than_chance():
@@ -582,12 +666,20 @@ def test_scaled_noise_is_scaled_on_observations_and_on_actions(sigma):
             "is learned for observations alone",
         ),
         (
-            lambda: surefoot.certify_shared_budget(made_up(RETURNS, 0.0, ACT), [0.1], 2),
-            r"\(action_sigma=\) is certified against l2 budgets of whole episodes alone",
+            lambda: Query.for_task(None, Noise.of(OBS, ACT), budgets=[1.0], norm="l1"),
+            "norm= is of observations or of actions; with noise on both omit it",
         ),
         (
-            lambda: Query.for_task(None, Noise.of(0, ACT), budgets=[1.0], norm="l1").answer(made_up(RETURNS, 0, ACT)),
-            "against l2 budgets of whole episodes alone",
+            lambda: Query.for_task(None, OBS, budgets=[1.0], norm="l1").answer(made_up(RETURNS, 0, ACT)),
+            "the norm counts observations, and the episodes have no noise on them",
+        ),
+        (
+            lambda: Query.for_task(None, Noise.of(OBS, ACT), mixed=[(0.1, 0.1)], norm="l1"),
+            "mixed= gives l2 norms; it cannot be combined with norm=",
+        ),
+        (
+            lambda: plan_of(game(1.0), Noise.of(0.1, 0.1), attacker=Structured(), channels=BOTH, scope=EACH_STEP),
+            "a budget for each step is on observations or on actions; choose one with channel=",
         ),
         (
             lambda: Query.for_task(None, Noise.of(OBS, ACT), budgets=[1.0], mixed=[(0.1, 0.1)]),

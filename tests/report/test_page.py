@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import surefoot
-from pages import HOSTILE, SIGMA, attacked, certified, replayed, returns_of
+from pages import HOSTILE, SIGMA, about, attacked, certified, replayed, returns_of
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError, printable
 from surefoot.files import read_json, write_json
@@ -70,6 +70,42 @@ def test_every_number_of_the_certificate_is_on_the_page_rounded_against_us(tmp_p
         assert upper["text"][at] == format_upper(high, 2)
         assert lower["y"][at] == pytest.approx(low, rel=1e-5)
         assert at in lower["marks"]
+
+
+@pytest.mark.parametrize(
+    ("noise", "perturbed", "units", "excluded"),
+    [
+        (
+            {"sigma": 0.2},
+            "observations before noise is added and the agent receives them.",
+            "the units of the observations",
+            "actions, rewards",
+        ),
+        (
+            {"sigma": 0.0, "action_sigma": 0.2},
+            "actions before noise is added to them at the actuator.",
+            "the units of the actions",
+            "observations, rewards",
+        ),
+        (
+            {"sigma": 0.2, "action_sigma": 0.2},
+            "observations before noise is added and the agent receives them, and actions before noise is added",
+            "standard deviations of the noise",
+            "rewards",
+        ),
+    ],
+    ids=["observations", "actions", "both"],
+)
+def test_a_page_says_what_may_be_attacked_and_what_its_budgets_count(tmp_path, noise, perturbed, units, excluded):
+    record = surefoot.Episodes.from_returns(returns_of(), floor=0, ceiling=200, **noise, **about("agent-a"))
+    record.save(tmp_path / "episodes.npz")
+    surefoot.certify(record, [0.1]).save(tmp_path)
+    write_json(tmp_path / "setup.json", {"schema": 1, **record.setup})
+    write_json(tmp_path / "run.json", {"schema": 1, "versions": {}, "command": "", "baseline": None, "replay": None})
+    text = " ".join(build_page([read_run(tmp_path)]).split())
+    assert f"An attacker perturbs {perturbed}" in text
+    assert f", in {units}." in text
+    assert f"<li>Attacks on {excluded}, the environment" in text
 
 
 def test_between_the_budgets_stands_what_the_certificate_says_there(tmp_path):

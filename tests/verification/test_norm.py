@@ -38,12 +38,12 @@ def test_the_l2_budgets_must_include_those_of_the_norm(changes):
     assert check_norm(claimed("certificate.json", **changes)) == ["the l2 budgets do not follow from the norm"]
 
 
-@pytest.mark.parametrize("name", ["shared.json", "per-step.json"])
-def test_budgets_of_other_threats_are_not_those_of_noise_on_actions(name):
-    """Their sentences are about observations, by whose sigma budgets are then not divided."""
-    plain = Raw(name, {"budgets": [0.1]}, {}, {}, None, None)
-    assert check_norm(plain) == []
-    noisy = Raw(name, {"budgets": [0.1], "action_sigma": 0.3}, {}, {}, None, None)
-    assert check_norm(noisy) == ["noise on actions is certified against l2 budgets of whole episodes alone"]
-    of_episodes = Raw("certificate.json", noisy.certificate, {}, {}, None, None)
-    assert check_norm(of_episodes) == []
+@pytest.mark.parametrize("name", COVERED)
+def test_no_norm_but_l2_puts_observations_and_actions_together(name):
+    on_actions = claimed(name)
+    on_actions.certificate.update(sigma=0.0, action_sigma=0.3)
+    assert check_norm(on_actions) == []
+    on_both = claimed(name)
+    on_both.certificate.update(sigma=0.2, action_sigma=0.3)
+    (wrong,) = check_norm(on_both)
+    assert "no norm but l2" in wrong

@@ -8,6 +8,9 @@ import pytest
 import surefoot
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
+from surefoot.noise import Noise
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS
 from surefoot.proof.query import Query
@@ -96,8 +99,13 @@ def scaled_certificate(folder, query):
 
 
 def shared_by_two_episodes(folder):
-    """What it says of the observations of two episodes would be true of five times the noise."""
-    scaled_certificate(folder, Query(budgets=(0.0, 0.5), threat=SharedBudget(2, certain=False)))
+    """What it says of the observations of two episodes alone would be true of five times the noise."""
+    record = Episodes.load(folder / "episodes.npz")
+    made = Query(budgets=(0.0, 0.5), threat=SharedBudget(2, certain=False)).answer(record)
+    both = "observations and actions of 2 episodes together, each divided by the sigma of its noise,"
+    assert both in made.statement
+    alone = made.statement.replace(both, "observations of 2 episodes together")
+    write_json(folder / made.file, {**made.to_json(), "statement": alone})
 
 
 def measured_by_another_norm(folder):
@@ -129,11 +137,38 @@ FORGERIES = {
     "nothing said of the wire": (without_the_wire, "sentence", "does not follow"),
     "a budget that episodes share": (
         shared_by_two_episodes,
-        "shared.json: bounds",
-        "l2 budgets of whole episodes alone",
+        "shared.json: sentence",
+        "does not follow",
     ),
-    "another norm": (measured_by_another_norm, "bounds", "l2 budgets of whole episodes alone"),
+    "another norm": (measured_by_another_norm, "bounds", "no norm but l2 puts perturbations of both"),
 }
+
+
+def test_an_honest_budget_that_episodes_share_is_verified(honest, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(honest, folder)
+    record = Episodes.load(folder / "episodes.npz")
+    for certain in (False, True):
+        threat = SharedBudget(2, certain=certain)
+        Query(budgets=(0.0, 0.5), threat=threat).answer(record).save(folder)
+        assert problems(verify(folder, blocks=0)) == {}
+
+
+def test_an_honest_budget_for_each_step_is_verified_and_one_of_more_noise_is_refused(tmp_path):
+    task = surefoot.get_task("mountain-car")
+    agent = surefoot.as_policy("mountain-car-s0.2", task.spaces)
+    plan = Plan(task=task, policy=agent, noise=Noise.of(0.0, ACT), n_episodes=20, n_envs=20, per_step=True)
+    record = play(plan)
+    record.save(tmp_path / "episodes.npz")
+    write_json(tmp_path / "setup.json", {"schema": 1, **record.setup})
+    made = surefoot.certify_per_step(record, [0.0, 0.005])
+    made.save(tmp_path)
+    assert problems(verify(tmp_path, blocks=0)) == {}
+    louder = replace(record, metadata={**record.metadata, "action_sigma": 2 * ACT})
+    more = surefoot.certify_per_step(louder, [0.0, 0.005])
+    assert more.lower[1] > made.lower[1]
+    write_json(tmp_path / "per-step.json", {**made.to_json(), "lower": more.lower.tolist()})
+    assert "per-step.json: bounds" in problems(verify(tmp_path, blocks=0))
 
 
 @pytest.mark.parametrize("name", FORGERIES)

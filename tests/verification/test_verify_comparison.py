@@ -92,6 +92,21 @@ def test_bounds_without_pairs_follow_from_the_returns_too(kind, pairing, tmp_pat
         assert f"{field} claims more than the returns prove" in failed(folder)["bounds"]
 
 
+def test_bounds_under_attack_are_divided_by_the_noise_on_actions(tmp_path):
+    a, b = (
+        Episodes.from_returns(made.returns, sigma=0.0, action_sigma=0.2, floor=0.0, ceiling=1.0, episode_seeds=SEEDS)
+        for made in made_of("pairs")
+    )
+    surefoot.compare(a, b, budgets=(0.1,), out=tmp_path / "run")
+    assert failed(tmp_path / "run") == {}
+    # As if there were twice the noise.
+    forged = surefoot.compare(a, b, budgets=(0.05,), out=tmp_path / "other").attacked[0]
+    content = json.loads((tmp_path / "run" / "comparison.json").read_text())
+    content["attacked"][0] |= {"lower": forged.lower}
+    (tmp_path / "run" / "comparison.json").write_text(json.dumps(content))
+    assert "the bound of A at 0.1 claims more than the returns prove" in " ".join(failed(tmp_path / "run").values())
+
+
 def forge(content, field):
     """Change one field for the better, or into something else."""
     better = {

@@ -30,6 +30,8 @@ def compare(
     margin: float | None = None,
     sigma: Sigma | None = None,
     sigma_b: Sigma | None = None,
+    action_sigma: float = 0.0,
+    action_sigma_b: float | None = None,
     attack: str | None = None,
     confidence: float = 0.95,
     n_episodes: int | None = None,
@@ -70,6 +72,9 @@ def compare(
         margin: A must be no worse than B by more than this for ``passed``, at all budgets.
         sigma: A's noise; by default the one that its model card names.
         sigma_b: B's noise, 0 for an undefended agent; by default that of its model card, else A's.
+        action_sigma: The noise on A's continuous actions, behind the attacker; the default of sigma is then 0, and
+            budgets are those of certificates with such noise.
+        action_sigma_b: The same of B; by default A's.
         attack: Attack on B under which its upper bound is measured, as ``surefoot.attack`` names it.
         confidence: That of the whole table.
         n_episodes: Episodes of each agent, fixed in advance: 10,000 by default.
@@ -133,6 +138,8 @@ def compare(
         task=task,
         sigma=sigma,
         sigma_b=sigma_b,
+        action_sigma=action_sigma,
+        action_sigma_b=action_sigma_b,
         attack=attack,
         n_episodes=n_episodes or max_episodes or DEFAULT_MOST_EPISODES,
         anytime=max_episodes is not None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.agents.files import load_card
 from surefoot.agents.policies import Sigma
-from surefoot.api.setup import RUNS, as_processes, as_task, find_device, keep_on_interrupt, resolve_agent
+from surefoot.api.setup import RUNS, as_processes, as_task, find_device, keep_on_interrupt, noise_of, resolve_agent
 from surefoot.attacks.registry import named_attack
 from surefoot.errors import InputError
 from surefoot.files import safe_name
@@ -33,6 +33,8 @@ class AgentOptions:
     task: str | Task | None
     sigma: Sigma | None
     sigma_b: Sigma | None
+    action_sigma: float
+    action_sigma_b: float | None
     attack: str | None
     n_episodes: int
     anytime: bool
@@ -52,16 +54,23 @@ def compare_agents(a: object, b: object, question: Question, options: AgentOptio
     task = _find_task(a, options.task)
     sigma = options.sigma
     if sigma is None:
-        sigma = _find_card(a).get("sigma")
+        # As for other commands: who asks for noise on actions alone gets that alone.
+        sigma = 0.0 if options.action_sigma > 0 else _find_card(a).get("sigma")
     if sigma is None:
         raise InputError(f"{a} does not say what noise it was trained with; give sigma=S")
     # An agent is smoothed with the noise it was trained with, unless that is not known.
     sigma_b = options.sigma_b
     if sigma_b is None:
-        sigma_b = _find_card(b).get("sigma", sigma)
-    plan_a = _plan_agent(a, task, sigma, options, options.vecnormalize[0])
+        sigma_b = sigma if options.action_sigma > 0 else _find_card(b).get("sigma", sigma)
+    action_sigma_b = options.action_sigma_b
+    if action_sigma_b is None:
+        action_sigma_b = options.action_sigma
+    noises = [noise_of(task, sigma, options.action_sigma), noise_of(task, sigma_b, action_sigma_b)]
+    if options.attack is not None and any(noise.action_sigma > 0 for noise in noises):
+        raise InputError("attack= on B perturbs observations; with noise on actions (action_sigma=) leave it out")
+    plan_a = _plan_agent(a, task, noises[0], options, options.vecnormalize[0])
     try:
-        plan_b = _plan_agent(b, task, sigma_b, options, options.vecnormalize[1])
+        plan_b = _plan_agent(b, task, noises[1], options, options.vecnormalize[1])
     except InputError as error:
         raise InputError(str(error).replace("vecnormalize=", "vecnormalize_b=")) from error
     plans = _on_same_seeds(plan_a, plan_b, options.seed)
@@ -133,12 +142,12 @@ def _find_card(agent: object) -> dict[str, Any]:
         return {}
 
 
-def _plan_agent(agent: object, task: Task, sigma: Sigma, options: AgentOptions, vecnormalize: object) -> Plan:
+def _plan_agent(agent: object, task: Task, noise: Noise, options: AgentOptions, vecnormalize: object) -> Plan:
     """Return the run of one agent, before its seed is known: that follows from both."""
     return Plan(
         task=task,
         policy=resolve_agent(agent, task, **options.declared, vecnormalize=vecnormalize),
-        noise=Noise.of(task.spaces.sigma_of(sigma)),
+        noise=noise,
         n_episodes=options.n_episodes,
         device=find_device(options.device, options.workers),
     )

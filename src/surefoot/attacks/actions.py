@@ -18,7 +18,7 @@ from torch import Tensor
 
 from surefoot.attacks.adaptive_pgd import climb
 from surefoot.attacks.base import Described, check_continuous, clip_to_box, normalize_rows
-from surefoot.attacks.composed import Composed, UniformTiming
+from surefoot.attacks.composed import Composed, EveryStep, Timing, UniformTiming
 from surefoot.compute import expand_rows
 from surefoot.play.channel import Attacker, View
 from surefoot.play.loop import play_block
@@ -120,7 +120,8 @@ class Push(Described):
         low = chosen.new_tensor(view.policy.spaces.low or (-1.0,) * len(self.gain))
         high = chosen.new_tensor(view.policy.spaces.high or (1.0,) * len(self.gain))
         where = (chosen - (low + high) / 2) / (high - low)
-        direction = normalize_rows(chosen.new_tensor(self.constant) + chosen.new_tensor(self.gain) * where)
+        direction = chosen.new_tensor(self.constant) + chosen.new_tensor(self.gain) * where
+        direction = normalize_rows(direction, view.scope.norm)
         return direction * expand_rows(allowance, direction)
 
 
@@ -136,7 +137,9 @@ def find_push(plan: Plan, budget: float) -> Push:
     of episodes do not matter; ``budget`` is in the units of the actions.
     """
     size = plan.task.spaces.n_outputs
-    timing = UniformTiming(budget, plan.task.scoring.max_steps)
+    timing: Timing = UniformTiming(budget, plan.task.scoring.max_steps)
+    if plan.scope.per_step:
+        timing = EveryStep()
     pilot = replace(plan, n_episodes=PUSH_EPISODES, n_envs=None, purpose=(Purpose.VALUE_GAPS,), channels=("actions",))
     slopes = []
     for number in range(2 * size):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.cli.options import (
     DECLARED,
+    add_action_sigma,
     add_common,
     add_confidence,
     add_declared,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 IDLE = "no episodes are run"
 # What says which episodes are run, besides how the environment is made.
 RUNNING: tuple[str, ...] = ("task", "env", "sigma", "sigma_b", "attack", "episodes", "max_episodes", "seed", "record")
-RUNNING += (*DECLARED, "vecnormalize_b")
+RUNNING += (*DECLARED, "vecnormalize_b", "action_sigma", "action_sigma_b")
 
 
 def add_compare(commands: Any) -> None:
@@ -66,6 +67,10 @@ def add_compare(commands: Any) -> None:
         type=parse_sigma,
         metavar="S",
         help="B's noise, 0 for an undefended agent (default: its model card's)",
+    )
+    add_action_sigma(parser)
+    section(parser, ADVANCED).add_argument(
+        "--action-sigma-b", type=float, metavar="S", help="B's noise on actions (default: A's)"
     )
     agents.add_argument(
         "--runs",
@@ -151,6 +156,8 @@ def _running_options(arguments: argparse.Namespace, a: str) -> dict[str, Any]:
         "task": task,
         "sigma": arguments.sigma,
         "sigma_b": arguments.sigma_b,
+        "action_sigma": arguments.action_sigma,
+        "action_sigma_b": arguments.action_sigma_b,
         "attack": arguments.attack,
         "n_episodes": arguments.episodes,
         "max_episodes": arguments.max_episodes,

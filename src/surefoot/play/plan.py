@@ -146,8 +146,11 @@ class Plan:
             return
         if "actions" in self.channels:
             limits_of_actions(self.task)
-        if self.scope.per_step and self.channels != CHANNELS["observations"]:
-            raise InputError("attacks with a budget for each step are on observations; leave per_step or channel out")
+        if self.scope.per_step and len(self.channels) > 1:
+            raise InputError(
+                "an attack with a budget for each step is on observations or on actions; choose one with channel=, or "
+                "leave per_step out"
+            )
         sigmas = {"observations": self.noise.sigma, "actions": self.noise.action_sigma}
         if any(sigmas.values()) and not all(sigmas[name] for name in self.channels):
             (bare,) = (name for name in self.channels if not sigmas[name])

@@ -182,6 +182,18 @@ class Certificate(ABC):
         return budget_sigma(self.sigma, self.action_sigma)
 
     @property
+    def divided(self) -> str:
+        """How perturbations of different units are put together, as the end of a clause; empty where they need not."""
+        if self.sigma > 0 and self.action_sigma > 0:
+            return ", each divided by the sigma of its noise"
+        return ""
+
+    @property
+    def divided_inside(self) -> str:
+        """The same in the middle of a clause."""
+        return f"{self.divided}," if self.divided else ""
+
+    @property
     def channel(self) -> str:
         """What the attacks perturb that the bounds hold against: what has noise."""
         if self.action_sigma == 0:
@@ -221,6 +233,11 @@ class Certificate(ABC):
     @abstractmethod
     def scope(self) -> str:
         """What a budget bounds, in words, with a place for the name of the norm."""
+
+    @property
+    @abstractmethod
+    def scope_of_pairs(self) -> str:
+        """The same of a pair of budgets, one for observations and one for actions."""
 
     def __str__(self) -> str:
         """Return the sentence, the table and the notes; every bound is rounded conservatively."""
@@ -401,7 +418,6 @@ def common_fields(
     confidence: float,
     *,
     stopped: bool = False,
-    on_actions: bool = False,
     by_seed: bool = False,
 ) -> dict[str, Any]:
     """Check episodes and return the fields that all certificates of them have in common, without bounds.
@@ -411,12 +427,9 @@ def common_fields(
         budgets: What was asked for.
         confidence: Likewise.
         stopped: Whether fewer episodes than planned will do.
-        on_actions: Whether the proof divides budgets by ``budget_sigma`` and so covers noise on actions.
         by_seed: Whether the method knows that episodes of one seed of the environment depend on each other.
     """
     returns = checked_episodes(episodes, stopped=stopped, by_seed=by_seed)
-    if not on_actions:
-        refuse_action_noise(episodes)
     metadata = dict(episodes.metadata)
     # Which limits the user stated is said only where there are any.
     metadata.pop("stated_by_user", None)
@@ -447,15 +460,6 @@ def common_fields(
         "record_sha256": episodes.sha256,
         "observed": (float(returns.min()), float(returns.max())),
     }
-
-
-def refuse_action_noise(episodes: Episodes) -> None:
-    """Raise if episodes have noise on actions, which is certified against budgets of whole episodes in l2 alone."""
-    if episodes.noise.action_sigma > 0:
-        raise InputError(
-            "noise on actions (action_sigma=) is certified against l2 budgets of whole episodes alone; leave other "
-            "norms and threats out"
-        )
 
 
 def checked_budget(budget: float) -> float:

@@ -31,7 +31,7 @@ from surefoot.errors import InputError
 from surefoot.files import number, read_json, untrusted
 from surefoot.noise import Noise
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.certificate import checked_budget, refuse_action_noise
+from surefoot.proof.certificate import checked_budget
 from surefoot.proof.difference import Interval, Pairs, difference_interval, pair_up, rounded_interval
 from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.proposals import plug_in_means
@@ -42,6 +42,7 @@ from surefoot.proof.rounding import (
     count_decimals,
     format_exact,
     format_lower,
+    format_noise,
     format_percent,
     format_upper,
     rounded_lower,
@@ -290,6 +291,15 @@ class Comparison:
         return f"This assumes that {' and '.join(assumed)} (stated by the user, not proved)."
 
     @property
+    def _attack(self) -> str:
+        """What A's bounds under attack hold against, by what of A has noise."""
+        if not self.sides["A"].get("action_sigma"):
+            return "attack"
+        if not self.sides["A"]["sigma"]:
+            return "action attack"
+        return "attack on observations and actions"
+
+    @property
     def could_not_see(self) -> str:
         """The smallest difference that these episodes could have shown."""
         return could_not_see(self.interval.resolution, self.n_pairs, "a difference of mean returns", self.digits)
@@ -306,7 +316,7 @@ class Comparison:
         how = "without attack" if self.attacked_by is None else f"under the attack {self.attacked_by}"
         for row in self.attacked:
             proof = (
-                f"A at least {format_lower(row.lower, digits)} under any attack, B at most "
+                f"A at least {format_lower(row.lower, digits)} under any {self._attack}, B at most "
                 f"{format_upper(row.upper, digits)} {how}, and so under its worst one"
             )
             table.append((format_exact(row.budget), f"at least {format_lower(row.at_least, digits)}", proof))
@@ -476,13 +486,12 @@ class Comparer(StoppingMonitor):
         self.floor = a.floor
         self.ceiling = a.ceiling
         self.anytime = anytime
-        if question.budgets:
-            refuse_action_noise(a)
-        if question.budgets and not a.sigma > 0:
+        divisor = a.noise.budget_sigma
+        if question.budgets and not divisor > 0:
             raise InputError(f"A must have noise, got sigma {a.sigma:g}: without it nothing is certified under attack")
         if anytime and self.pairing == "unknown":
             raise InputError("a run that stops by itself needs two agents whose episodes belong together")
-        self.scaled_budgets = [budget / a.sigma for budget in question.budgets]
+        self.scaled_budgets = [budget / divisor for budget in question.budgets]
         span = self.ceiling - self.floor
         half = question.alpha_without_attack / 2
         self._bets_above = Bets([0.0], half, -span, span)
@@ -625,7 +634,10 @@ def side_facts(episodes: Episodes) -> dict[str, Any]:
     keys = ("task", "agent", "agent_sha256", "seed", "attacker", "budget")
     known = {key: episodes.metadata.get(key) for key in keys}
     stated = [name for name in episodes.stated_by_user if name in ("floor", "ceiling")]
-    return {**known, "sigma": episodes.sigma, "stated_by_user": stated, "record_sha256": episodes.sha256}
+    noise = {"sigma": episodes.sigma}
+    if episodes.noise.action_sigma > 0:
+        noise["action_sigma"] = episodes.noise.action_sigma
+    return {**known, **noise, "stated_by_user": stated, "record_sha256": episodes.sha256}
 
 
 def describe_side(episodes: Episodes, default: str) -> str:
@@ -636,6 +648,7 @@ def describe_side(episodes: Episodes, default: str) -> str:
     # Of returns of others nothing is known of noise, and nothing is asked.
     if not isinstance(episodes.metadata.get("block_size"), int):
         return name
-    if not episodes.sigma:
+    noise = episodes.noise
+    if noise.budget_sigma == 0:
         return f"{name}, undefended"
-    return f"{name}, sigma {episodes.sigma:g}"
+    return f"{name}, {format_noise(noise.sigma, noise.action_sigma)}"

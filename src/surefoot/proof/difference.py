@@ -44,8 +44,8 @@ Pairing = Literal["seeds", "independent", "unknown"]
 # What two agents that are compared may differ in: themselves, their noise, and which episodes were run where.
 MAY_DIFFER = frozenset(
     """
-    agent agent_sha256 sigma sigma_per_feature n_stack memory stochastic pixel_max seed purpose n_planned n_envs
-    block_size device attacker budget scope reward_range stated_by_user episode_seeds binary
+    agent agent_sha256 sigma sigma_per_feature action_sigma n_stack memory stochastic pixel_max seed purpose n_planned
+    n_envs block_size device attacker budget scope reward_range stated_by_user episode_seeds binary
     """.split()
 )
 # What the random numbers of episode i follow from.

@@ -175,18 +175,17 @@ class EpisodeCertificate(Certificate):
     @property
     def scope(self) -> str:
         """What the budget bounds, in words."""
-        scope = "total {norm} norm of the perturbations of one episode"
-        if self.channel == "observations and actions":
-            scope += ", each divided by the sigma of its noise"
-        return scope
+        return f"total {{norm}} norm of the perturbations of one episode{self.divided}"
+
+    @property
+    def scope_of_pairs(self) -> str:
+        """What a pair of budgets bounds."""
+        return "l2 norms of all perturbations of observations and of actions in one episode"
 
     @property
     def attack_clause(self) -> str:
         """Which attacks the bounds hold against."""
-        divided = ""
-        if self.channel == "observations and actions":
-            divided = ", each divided by the sigma of its noise,"
-        what = f"{self.channel} of one episode{divided}"
+        what = f"{self.channel} of one episode{self.divided_inside}"
         return f"whose perturbations of the {what} have a total l2 norm of at most budgets[i]"
 
     @property
@@ -284,7 +283,6 @@ def certificate_of(
             budgets,
             confidence,
             stopped=method == "sequential",
-            on_actions=True,
             by_seed=method == "nested",
         ),
         method=method,

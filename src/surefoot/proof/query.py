@@ -18,7 +18,7 @@ import numpy as np
 from surefoot.episodes import MOST_ASKED, MOST_BOUNDED, Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.proof.certificate import Certificate, checked_budget, refuse_action_noise
+from surefoot.proof.certificate import Certificate, checked_budget
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.shared_budget import SharedBudget, SharedBudgetCertificate
 from surefoot.proof.step_budget import PerStepCertificate, StepBudget
@@ -35,11 +35,13 @@ class Norm:
         name: "l1", the sum of all absolute values, or "linf", the largest of them.
         coordinates: Number of values in one observation; needed for "linf".
         observations: Number of observations that one budget covers; needed for "linf".
+        channel: What is perturbed: "observations", or "actions", whose numbers are then counted.
     """
 
     name: str
     coordinates: int | None = None
     observations: int | None = None
+    channel: str = "observations"
 
     def __post_init__(self) -> None:
         if self.name not in NORMS[1:]:
@@ -194,10 +196,14 @@ class Query:
         max_steps = 1 if task is None else task.scoring.max_steps
         n_observations = _covered_observations(threat, max_steps)
         other_norm = None
+        if norm != "l2" and mixed:
+            raise InputError("mixed= gives l2 norms; it cannot be combined with norm=")
         if norm != "l2" and task is not None:
-            other_norm = Norm(name=norm, coordinates=math.prod(task.spaces.shape), observations=n_observations)
+            channel = _channel_of_norm(noise)
+            size = math.prod(task.spaces.shape) if channel == "observations" else task.spaces.n_outputs
+            other_norm = Norm(name=norm, coordinates=size, observations=n_observations, channel=channel)
         elif norm != "l2":
-            other_norm = Norm(name=norm)
+            other_norm = Norm(name=norm, channel=_channel_of_norm(noise))
         # The paper's figures are about l2 budgets for whole episodes.
         is_papers = other_norm is None and threat == EPISODE and noise.action_sigma == 0
         if budgets is None and task is not None and is_papers:
@@ -227,7 +233,8 @@ class Query:
             return replace(made, requested={**made.requested, "mixed": pairs})
         if self.norm is None:
             return self.threat.certify(episodes, self)
-        refuse_action_noise(episodes)
+        if _channel_of_norm(episodes.noise) != self.norm.channel:
+            raise InputError(f"the norm counts {self.norm.channel}, and the episodes have no noise on them")
         # All that has at most this norm is within the larger l2 budget, about which the proofs are.
         made = replace(self, budgets=self.norm.in_l2(self.budgets), norm=None).answer(episodes)
         return replace(made, requested={**made.requested, "norm": self.norm.to_json(self.budgets)})
@@ -241,6 +248,16 @@ class Query:
         """Raise if more than means is asked for, which only a budget for whole episodes has."""
         if self.wants_distribution:
             raise InputError(f"probabilities, quantiles and CVaR cannot be combined with {threat}")
+
+
+def _channel_of_norm(noise: Noise) -> str:
+    """Return what a norm other than l2 is about: what has noise, if that is not both."""
+    if noise.action_sigma == 0:
+        return "observations"
+    if noise.sigma > 0:
+        # A largest number, or a sum of absolute values, has a meaning in one unit alone.
+        raise InputError("norm= is of observations or of actions; with noise on both omit it, budgets are then in l2")
+    return "actions"
 
 
 def _covered_observations(threat: Threat, max_steps: int) -> int:

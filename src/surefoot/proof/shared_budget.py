@@ -78,14 +78,14 @@ class SharedBudgetCertificate(Certificate):
             return None
         if isinstance(self.source, Band):
             # T7: the episodes that share a budget are one game, whose return is their sum.
-            scaled = np.array([budget / self.sigma for budget in budgets])
+            scaled = np.array([budget / self.budget_sigma for budget in budgets])
             of_sums = sum_mean_lower(self.source, self.floor, self.n_shared_episodes, scaled)
             if self.ceiling is None:
                 return of_sums, None
             return of_sums, sum_mean_upper(self.source, self.ceiling, self.n_shared_episodes, scaled)
         # T5: whatever the attacker does with its budget, relative entropy bounds how far the mean can move.
         above_floor, below_ceiling = self.source
-        costs = [entropy_cost(budget, self.sigma, self.n_shared_episodes) for budget in budgets]
+        costs = [entropy_cost(budget, self.budget_sigma, self.n_shared_episodes) for budget in budgets]
         lower = self.floor + np.array(list(map(above_floor.at, costs)))
         if self.ceiling is None or below_ceiling is None:
             return lower, None
@@ -95,11 +95,22 @@ class SharedBudgetCertificate(Certificate):
     @property
     def scope(self) -> str:
         """What the budget bounds, in words."""
-        which = "one episode"
-        if self.n_shared_episodes != 1:
-            which = f"{self.n_shared_episodes} episodes together"
-        kept = "" if self.certain else ", root mean square over attacks"
-        return f"total {{norm}} norm of the perturbations of {which}{kept}"
+        return f"total {{norm}} norm of the perturbations of {self._together}{self.divided}{self._on_average}"
+
+    @property
+    def scope_of_pairs(self) -> str:
+        """What a pair of budgets bounds."""
+        return f"l2 norms of all perturbations of observations and of actions in {self._together}{self._on_average}"
+
+    @property
+    def _together(self) -> str:
+        if self.n_shared_episodes == 1:
+            return "one episode"
+        return f"{self.n_shared_episodes} episodes together"
+
+    @property
+    def _on_average(self) -> str:
+        return "" if self.certain else ", root mean square over attacks"
 
     @property
     def attack_clause(self) -> str:
@@ -108,9 +119,8 @@ class SharedBudgetCertificate(Certificate):
         if self.n_shared_episodes != 1:
             which = f"{self.n_shared_episodes} episodes together"
         kept = "" if self.certain else " in expectation"
-        return (
-            f"whose squared perturbations of the observations of {which} sum to at most the square of budgets[i]{kept}"
-        )
+        what = f"{self.channel} of {which}{self.divided_inside}"
+        return f"whose squared perturbations of the {what} sum to at most the square of budgets[i]{kept}"
 
     def _own_json(self) -> dict[str, Any]:
         own = {
@@ -160,7 +170,7 @@ class SharedBudget:
             source = _shared_band(episodes, 1 - query.confidence, method)
         else:
             # The budgets are known before the returns: bets may be planned for them.
-            costs = [entropy_cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]
+            costs = [entropy_cost(budget, episodes.noise.budget_sigma, self.episodes) for budget in query.budgets]
             source = _prove_shared_bounds(episodes, 1 - query.confidence, method, costs)
             if isinstance(source[0], TiltedBound):
                 # Both sides have the same pilot: its size depends on the number of episodes alone.

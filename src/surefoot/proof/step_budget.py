@@ -63,19 +63,31 @@ class PerStepCertificate(Certificate):
     def _mean_bounds(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
         if self.source is None or self.source.mirror is None:
             return None
-        unit = step_unit(self.sigma, self.n_steps)
+        unit = step_unit(self.budget_sigma, self.n_steps)
         scaled = np.array([budget / unit for budget in budgets])
         return self.source.lower.at(scaled), -self.source.mirror.at(scaled)
 
     @property
     def scope(self) -> str:
         """What the budget bounds, in words."""
-        return "{norm} norm of the perturbation of each single observation"
+        return f"{{norm}} norm of the perturbation of {self._each}{self.divided}"
+
+    @property
+    def scope_of_pairs(self) -> str:
+        """What a pair of budgets bounds."""
+        return "l2 norms of the perturbations of each single observation and of the action after it"
 
     @property
     def attack_clause(self) -> str:
         """Which attacks the bounds hold against."""
-        return "whose perturbation of each single observation has an l2 norm of at most budgets[i]"
+        return f"whose perturbation of {self._each}{self.divided_inside} has an l2 norm of at most budgets[i]"
+
+    @property
+    def _each(self) -> str:
+        """What every budget is for."""
+        if self.channel == "observations and actions":
+            return "each single observation together with the action after it"
+        return f"each single {self.channel.removesuffix('s')}"
 
     def _own_json(self) -> dict[str, Any]:
         return {
@@ -109,7 +121,7 @@ class StepBudget:
             raise InputError(f"a budget per step has only one method, got {query.method!r}; omit the method")
         fields = common_fields(episodes, query.budgets, query.confidence)
         rewards = _known_rewards(episodes)
-        unit = step_unit(episodes.sigma, rewards.n_steps)
+        unit = step_unit(episodes.noise.budget_sigma, rewards.n_steps)
         source = bound_step_means(rewards, [budget / unit for budget in query.budgets], 1 - query.confidence)
         made = PerStepCertificate(
             method="per-step",

@@ -307,7 +307,7 @@ def headline(certificate: Certificate, required: float | None = None, baseline: 
         budget = f"{norm} {budget}"
     scope = certificate.scope.format(norm=norm)
     if "mixed" in certificate.requested:
-        scope = "l2 norms of all perturbations of observations and of actions in one episode"
+        scope = certificate.scope_of_pairs
     example = ""
     if _has_offsets(certificate) and certificate.budgets[index] > 0:
         example = f"; an offset of {_held_budget(certificate, index).largest()}, for example"

@@ -163,7 +163,8 @@ def chart_data(group: Group) -> dict[str, Any]:
     series += _baseline_series(group, grid)
     for number, one in enumerate(series):
         one["id"] = f"s{number}"
-    scope = scope_words(group.runs[0].identity.get("scope"))
+    first = group.runs[0]
+    scope = scope_words(first.identity.get("scope"), first.channel)
     if group.certified:
         # All certificates of a group are of one kind, and a chart's budgets are in l2.
         scope = group.certified[0].run.proved.scope.format(norm="l2")

@@ -14,15 +14,23 @@ from surefoot.report.certificate_text import digits_for, headline_index
 # What the budget of a measured attack bounds, unless it is a budget for each step.
 ATTACK_SCOPE = "total l2 norm of the perturbations of one episode"
 
+CHANNELS = ("observations", "actions")
+
 # A recorded episode as its file has it: what it is of, and arrays.
 Tape = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
-def scope_words(scope: object) -> str:
-    """Return what the budgets of a measured attack bound; ``scope`` is None or a name as "linf per step"."""
+def scope_words(scope: object, channel: str = "observations") -> str:
+    """Return what the budgets of a measured attack bound.
+
+    Args:
+        scope: None, or a name as "linf per step".
+        channel: What is attacked; of a budget per step only one can be.
+    """
     if scope is None:
         return ATTACK_SCOPE
-    return f"{str(scope).removesuffix(' per step')} norm of the perturbation of each single observation"
+    norm = str(scope).removesuffix(" per step")
+    return f"{norm} norm of the perturbation of each single {channel.removesuffix('s')}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -78,6 +86,15 @@ class FinishedRun:
         if self.certificate is not None:
             return self.certificate.action_sigma
         return float(self.measured.get("action_sigma", 0.0))
+
+    @property
+    def channel(self) -> str:
+        """What the run is about attacks on: "observations", "actions" or "observations and actions"."""
+        if self.certificate is not None:
+            return self.certificate.channel
+        # The file may be somebody else's, and say anything.
+        attacked = str(self.measured.get("channels"))
+        return " and ".join(name for name in CHANNELS if name in attacked) or CHANNELS[0]
 
     @property
     def noise(self) -> str:

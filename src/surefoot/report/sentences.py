@@ -18,7 +18,7 @@ from surefoot.proof.rounding import format_budget, format_estimate, format_exact
 from surefoot.report.budget_words import explain_budget
 from surefoot.report.certificate_text import asked_budgets, headline, norm_of
 from surefoot.report.charts import Group
-from surefoot.report.finished_run import FinishedRun, scope_words
+from surefoot.report.finished_run import CHANNELS, FinishedRun, scope_words
 
 IDLE_SHARE = 0.01  # of the budget: an attack that used less did not attack
 ATTACK_HEADS = ("attack budget", "mean ± standard error", "lambda", "mean budget used")
@@ -174,9 +174,51 @@ def budget_meanings(groups: Sequence[Group]) -> list[str]:
     for run in certified_runs(groups):
         meanings.append(run.proved.scope.format(norm=norm_of(run.proved)))
     for group in groups:
-        meanings += [scope_words(entry.run.identity.get("scope")) for entry in group.attacked]
+        for entry in group.attacked:
+            meanings.append(scope_words(entry.run.identity.get("scope"), entry.run.channel))
     # Each once, in the order of the runs.
     return list(dict.fromkeys(meanings))
+
+
+def budget_units(groups: Sequence[Group]) -> str:
+    """Return the units of the page's budgets, those of runs with noise on observations and actions among them."""
+    units = {
+        "observations": "the units of the observations",
+        "actions": "the units of the actions",
+        "observations and actions": "standard deviations of the noise",
+    }
+    return " or ".join(units[channel] for channel in _channels_of(groups))
+
+
+def perturbed_words(groups: Sequence[Group], noise: str) -> str:
+    """Return what an attacker perturbs and where noise is added to it, as the rest of a sentence.
+
+    Args:
+        groups: The groups of the page.
+        noise: "noise is", or what says whether there is any.
+    """
+    channels = " ".join(_channels_of(groups))
+    words = []
+    if "observations" in channels:
+        words.append(f"observations before {noise} added and the agent receives them")
+    if "actions" in channels:
+        words.append(f"actions before {noise} added to them at the actuator")
+    return ", and ".join(words)
+
+
+def excluded_channels(groups: Sequence[Group]) -> str:
+    """Return what no attacker of the page perturbs, before all else that is excluded; empty if that is nothing."""
+    channels = " ".join(_channels_of(groups))
+    excluded = [f"{name}, " for name in CHANNELS if name not in channels]
+    return "".join(excluded)
+
+
+def _channels_of(groups: Sequence[Group]) -> list[str]:
+    """Return what the runs of a page are about attacks on, each once."""
+    found = []
+    for group in groups:
+        found += [entry.run.channel for entry in (*group.certified, *group.attacked)]
+    return list(dict.fromkeys(found))
 
 
 def budget_examples(groups: Sequence[Group]) -> str:

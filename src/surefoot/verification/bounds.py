@@ -200,11 +200,10 @@ def check_planner(raw: Raw) -> list[str]:
 def check_norm(raw: Raw) -> list[str]:
     """Check that the l2 budgets include the budgets of another norm that were asked for."""
     norm = raw.certificate.get("norm")
-    if raw.certificate.get("action_sigma") and (raw.name != "certificate.json" or norm is not None):
-        # The sentences of other budgets are about observations, whose sigma these are not divided by.
-        return ["noise on actions is certified against l2 budgets of whole episodes alone"]
     if norm is None:
         return []
+    if raw.certificate.get("action_sigma") and raw.certificate.get("sigma"):
+        return ["observations and actions have noise, and no norm but l2 puts perturbations of both together"]
     if not isinstance(norm, dict) or set(norm) != _NORM_FIELDS:
         raise CannotRecomputeError("the norm must have its name, budgets, coordinates, observations and factor")
     max_steps = raw.setup.get("max_steps")

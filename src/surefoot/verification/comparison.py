@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from surefoot.episodes import MOST_ASKED
 from surefoot.errors import InputError
 from surefoot.files import read_json
+from surefoot.verification.bounds import divisor_of_budgets
 from surefoot.verification.claims import check_budgets_used, check_draws, check_noise, check_record
 from surefoot.verification.limits import check_limits
 from surefoot.verification.plan_again import planner_version, recompute_means
@@ -41,8 +42,8 @@ FIELDS = frozenset(
 # In what the episodes of two agents may differ, and those of one without attack and under one.
 _FREE = frozenset(
     """
-    agent agent_sha256 sigma sigma_per_feature n_stack memory stochastic pixel_max seed purpose n_planned n_envs
-    block_size device attacker budget scope reward_range stated_by_user episode_seeds binary
+    agent agent_sha256 sigma sigma_per_feature action_sigma n_stack memory stochastic pixel_max seed purpose n_planned
+    n_envs block_size device attacker budget scope reward_range stated_by_user episode_seeds binary
     """.split()
 )
 _FREE_UNDER_ATTACK = frozenset(("attacker", "budget", "purpose"))
@@ -142,6 +143,8 @@ def _claimed_of(content: dict[str, Any], side: str) -> dict[str, Any]:
     """Return what ``check_record`` and the rerun read of a certificate, for the record of one side."""
     facts = content["sides"][side]
     claimed = {"method": "betting", "budgets": [0.0], "sigma": 1.0, "stated_by_user": facts.get("stated_by_user", [])}
+    if "action_sigma" in facts:
+        claimed["action_sigma"] = facts["action_sigma"]
     if side == "A" and content["budgets"]:
         # Of A alone something is claimed under attack.
         claimed |= {"budgets": content["budgets"], "sigma": facts.get("sigma")}
@@ -154,6 +157,8 @@ def _claimed_of(content: dict[str, Any], side: str) -> dict[str, Any]:
 def _check_side(stated: dict[str, Any], raw: Raw) -> list[str]:
     keys = ("task", "agent", "agent_sha256", "seed", "attacker", "budget", "sigma")
     expected = {key: raw.setup.get(key) for key in keys}
+    if "action_sigma" in raw.setup:
+        expected["action_sigma"] = raw.setup["action_sigma"]
     # What the user stated is checked with the limits.
     claimed = {key: value for key, value in stated.items() if key != "stated_by_user"}
     wrong = differences(claimed, {**expected, "record_sha256": raw.sha256()})
@@ -348,13 +353,14 @@ def _check_attacked(content: dict[str, Any], sides: dict[str, Raw], alpha: float
         return ["A's episodes were attacked"]
     if sides["B"].setup.get("attacker") is not None:
         return ["B's episodes were attacked, and the bounds under attack say that those are without"]
+    if "B-attacked" in sides and (a.setup.get("action_sigma") or b.setup.get("action_sigma")):
+        return ["B was attacked, and where actions have noise nothing says that its budgets count as those of A"]
     if "B-attacked" in sides and _exceeds_budgets(a.setup, b.setup):
         return ["the attack on B may change some features more than the budgets of A count"]
-    if a.setup.get("action_sigma"):
-        raise CannotRecomputeError("bounds under attack of agents with noise on actions are not compared here")
     if "B-attacked" in sides and not b.setup.get("budget", np.inf) <= budgets[0]:
         return ["the attack on B had a larger budget than the smallest that is asked for"]
-    scaled = [budget / float(a.setup["sigma"]) for budget in budgets]
+    divisor = divisor_of_budgets(a.setup)
+    scaled = [budget / divisor for budget in budgets]
     best, least = recompute_means(a.returns, (floor, ceiling), alpha, scaled, anytime=anytime)
     top, bottom = recompute_means(-b.returns, (-ceiling, -floor), alpha, [0.0], anytime=anytime)
     wrong = []
@@ -439,9 +445,12 @@ def _name_of(setup: dict[str, Any]) -> str | None:
         return f"{agent}, attacked with budget {setup.get('budget')}"
     if not isinstance(setup.get("block_size"), int):
         return str(agent)
-    if not setup["sigma"]:
-        return f"{agent}, undefended"
-    return f"{agent}, sigma {setup['sigma']:g}"
+    noises = []
+    if setup["sigma"]:
+        noises.append(f"sigma {setup['sigma']:g}")
+    if setup.get("action_sigma"):
+        noises.append(f"sigma {setup['action_sigma']:g} on actions")
+    return f"{agent}, {', '.join(noises) or 'undefended'}"
 
 
 def _find_changes(x: Floats, y: Floats, names: Sequence[int]) -> dict[str, Any] | None:

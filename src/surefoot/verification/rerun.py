@@ -17,7 +17,7 @@ from surefoot.agents.resolve import locate
 from surefoot.agents.torch_agents import kept_state
 from surefoot.errors import DependentRowsError, InputError
 from surefoot.files import extremes
-from surefoot.play.plan import Plan, own_seed
+from surefoot.play.plan import Plan, limits_of_actions, own_seed
 from surefoot.play.reset_luck import imports_function
 from surefoot.verification.attack_again import with_recorded_attack
 from surefoot.verification.bounds import divisor_of_budgets
@@ -144,7 +144,7 @@ def _rerun_plan(
     if wrong:
         verdict.note("setup and weights", FAILED, f"the setup is not that of its task and agent: {'; '.join(wrong)}")
         return
-    _check_coordinates(certified, math.prod(plan.task.spaces.shape), verdict)
+    _check_coordinates(certified, plan, verdict)
     verdict.judge("setup and weights", [], f"those of {plan.task.name} and {plan.policy.name}, {plan.policy.sha256}")
     verdict.judge("seed", [], describe_seed(plan, derived))
     radii = sorted({radius for each in certified for radius in scaled_budgets(each)})
@@ -217,15 +217,21 @@ def _check_given(raw: Raw, options: RerunOptions) -> RerunOptions:
     return options
 
 
-def _check_coordinates(certified: list[Raw], size: int, verdict: Verdict) -> None:
-    """Check what a norm says about the size of an observation, which the episode data do not contain."""
+def _check_coordinates(certified: list[Raw], plan: Plan, verdict: Verdict) -> None:
+    """Check what a norm says about the size of an observation or action, which the episode data do not contain."""
+    size = math.prod(plan.task.spaces.shape)
+    what = "an observation"
+    if plan.noise.sigma == 0:
+        # The other norm is then one of what is done to actions: nothing else may be perturbed.
+        size = len(limits_of_actions(plan.task)[0])
+        what = "an action"
     for raw in certified:
         norm = raw.certificate.get("norm")
         if isinstance(norm, dict) and norm.get("coordinates") is not None:
             wrong = []
             if norm["coordinates"] != size:
-                wrong.append(f"an observation has {size} coordinates")
-            verdict.judge(f"{raw.name}: size of an observation", wrong, f"{size} coordinates")
+                wrong.append(f"{what} has {size} coordinates")
+            verdict.judge(f"{raw.name}: size of {what}", wrong, f"{size} coordinates")
 
 
 def scaled_budgets(raw: Raw) -> list[float]:

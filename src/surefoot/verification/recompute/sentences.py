@@ -12,10 +12,11 @@ from typing import Any
 MOST_SIGMAS = 8  # of features that a sentence lists
 # What an attack may do, by the name of the certificate's file.
 _ATTACKS = {
-    "certificate.json": "whose perturbations of the {channel} have a total l2 norm of at most budgets[i]",
-    "shared.json": "whose squared perturbations of the observations of {shared} sum to at most the square of "
+    "certificate.json": "whose perturbations of the {channels} of one episode{divided} have a total l2 norm of at most "
     "budgets[i]",
-    "per-step.json": "whose perturbation of each single observation has an l2 norm of at most budgets[i]",
+    "shared.json": "whose squared perturbations of the {channels} of {shared}{divided} sum to at most the square of "
+    "budgets[i]",
+    "per-step.json": "whose perturbation of each single {channel}{divided} has an l2 norm of at most budgets[i]",
 }
 
 
@@ -28,7 +29,7 @@ def write_sentence(name: str, certificate: Mapping[str, Any]) -> str:
     """
     n_shared = certificate.get("n_shared_episodes")
     shared = "an episode" if n_shared == 1 else f"{n_shared} episodes together"
-    attack = _ATTACKS[name].format(shared=shared, channel=_describe_channel(certificate))
+    attack = _ATTACKS[name].format(shared=shared, **_describe_channel(certificate))
     if name == "shared.json" and certificate.get("certain") is not True:
         attack += " in expectation"
     what = "return"
@@ -60,13 +61,17 @@ def write_sentence(name: str, certificate: Mapping[str, Any]) -> str:
     return f"{sentence}."
 
 
-def _describe_channel(certificate: Mapping[str, Any]) -> str:
+def _describe_channel(certificate: Mapping[str, Any]) -> dict[str, str]:
     """Return what may be perturbed: what has noise."""
     if not certificate.get("action_sigma"):
-        return "observations of one episode"
+        return {"channels": "observations", "channel": "observation", "divided": ""}
     if not certificate.get("sigma"):
-        return "actions of one episode"
-    return "observations and actions of one episode, each divided by the sigma of its noise,"
+        return {"channels": "actions", "channel": "action", "divided": ""}
+    return {
+        "channels": "observations and actions",
+        "channel": "observation together with the action after it",
+        "divided": ", each divided by the sigma of its noise,",
+    }
 
 
 def _describe_assumptions(certificate: Mapping[str, Any]) -> str:
