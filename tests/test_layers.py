@@ -149,14 +149,14 @@ ABOUT = {
     "surefoot.train": "training agents under noise: trainers, presets, checkpoints, choosing weights",
     "surefoot.proof": "which question, which threat model, which method; certificates; stopping; rounding of numbers",
     "surefoot.proof.bounds": "what makes a bound true: a formula about probabilities, alpha, quantiles, capital",
-    "surefoot.proof.planning": "a choice that only decides how tight a bound is: method, guesses, bet sizes (stakes), which "
-    "claims are worth a bet, shares",
+    "surefoot.proof.planning": "a choice that only decides how tight a bound is: method, guesses, bet sizes (stakes), "
+    "which claims are worth a bet, shares",
     "surefoot.report": "a table, chart or page for people, made from certificates and attack results",
     "surefoot.runs": "sequences like run, certify, write, in memory or in a run directory: its file names, lock, "
     "resuming, `run.json`; reading files of returns; recording one episode for the report",
     "surefoot.verification": "checking someone's certificate: rerun blocks, compare fields",
-    "surefoot.verification.recompute": "computing a bound a second time, by other code, from given plans; which values of files "
-    "must agree",
+    "surefoot.verification.recompute": "computing a bound a second time, by other code, from given plans; which values of "
+    "files must agree",
     "surefoot.api": "what a command does, as public functions: certify_run, attack, plan, tune, compare",
     "surefoot.cli": "options, printing, exit codes; one file per command",
 }

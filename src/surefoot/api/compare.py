@@ -114,6 +114,8 @@ def compare(
             task=task,
             sigma=sigma,
             sigma_b=sigma_b,
+            action_sigma=action_sigma or None,
+            action_sigma_b=action_sigma_b,
             attack=attack,
             n_episodes=n_episodes,
             max_episodes=max_episodes,
