@@ -146,3 +146,12 @@ def test_episodes_are_handed_out_by_prefix():
     assert ordered.before(2).episodes.features.tolist() == [[0, 1], [2, 3]]
     assert isinstance(ordered.before(2), OrderedOutcomes)
     assert ordered.before(2).outcomes.tolist() == [0, 1]
+
+
+def test_before_an_episode_there_is_nothing_of_it():
+    """Neither its return nor its luck: what is planned of them would be a bet on itself."""
+    episodes = LuckyReturns(np.arange(5.0), np.arange(10.0).reshape(5, 2))
+    past = OrderedLuck(episodes).before(3)
+    assert past.size == 3
+    assert past.outcomes.tolist() == past.episodes.returns.tolist() == [0.0, 1.0, 2.0]
+    assert past.episodes.features.tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
