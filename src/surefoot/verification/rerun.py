@@ -182,8 +182,8 @@ def _list_unchecked(plan: Plan, n_fresh: int) -> list[str]:
         found.append(units)
     if kept_state(plan.policy):
         found.append(
-            "that the agent acts alike elsewhere: it is a program, which may read files or the clock, and its hash "
-            "does not cover these"
+            "that the agent acts alike elsewhere, and by what it is given: it is a program, which may read files, the "
+            "clock or the memory of the process, and its hash does not cover these"
         )
     if imports_function(plan.luck):
         found.append(f"that {plan.luck} reads nothing that the noise has touched: it was imported here")

@@ -43,8 +43,8 @@ def _bounds(points: Floats, tail: Floats, floor: float, claim: Claim, n_episodes
         return np.full(len(claim.budgets), floor)
     reach = np.maximum.accumulate(tail[::-1])[::-1]
     cells, width = _cells_of(points - floor)
-    gone = [1.0 - reach[0], *(reach - np.append(reach[1:], 0.0))]
-    masses = np.asarray(np.bincount([0, *cells], gone), dtype=np.float64)
+    shares = np.append(1.0 - reach[0], reach - np.append(reach[1:], 0.0))
+    masses = np.bincount(np.append(0, cells), shares).astype(np.float64)
     total, width = _sum_of(masses, width, n_episodes)
     margin = max(_MARGIN, _MARGIN_EACH * n_episodes)
     missed = np.clip(np.cumsum(total)[:-1] * (1 + margin), 1e-290, 1.0)
