@@ -70,7 +70,7 @@ def strongest(study: Study, agent: Agent | None) -> dict[str, Any] | None:
         within = [one for one in measured_at if one[0] <= budget]
         lowest.append(min(within, key=lambda one: one[1]))
     _, means, errors, sizes = zip(*lowest, strict=True)
-    return {**found, "curve": means, "curve_sem": errors, "n_episodes": min(sizes)}
+    return {**found, "curve": means, "curve_sem": errors, "sizes": sizes}
 
 
 def effective(study: Study, task: str, attack_on: AttackOn = Study.attack) -> Finding:
@@ -113,9 +113,10 @@ def non_vacuous(study: Study, task: str, attack_on: AttackOn = Study.attack) -> 
         return Finding(UNMEASURED, UNMEASURED)
     digits, columns = digits_of(TASKS[task].scoring.ceiling), []
     at: dict[str, list[str]] = {"yes": [], "no": []}
-    for budget, mean, error in zip(bare["budgets"], bare["curve"], bare["curve_sem"], strict=True):
+    sizes = bare.get("sizes", [bare["n_episodes"]] * len(bare["budgets"]))
+    for budget, mean, error, size in zip(bare["budgets"], bare["curve"], bare["curve_sem"], sizes, strict=True):
         best, agent = max(((study.certificate(one).at(budget).lower, one) for one in agents), key=lambda pair: pair[0])
-        at["yes" if best > mean + doubt(error, bare["n_episodes"], task) else "no"].append(f"{budget:g}")
+        at["yes" if best > mean + doubt(error, size, task) else "no"].append(f"{budget:g}")
         columns.append((certified(best, digits), f"{agent.sigma:g}", measured(mean, error, digits)))
     names = ("certified lower bound", "of the agent with sigma", UNDER_ATTACK)
     table = by_budget(

@@ -186,7 +186,7 @@ def test_the_strongest_attack_is_the_lowest_of_those_within_a_budget(study, monk
     found = claims.strongest(study, agent)
     assert found["budgets"] == [0.25, 0.5]
     assert found["curve"] == (30.0, 20.0)
-    assert found["n_episodes"] == 64
+    assert found["sizes"] == (64, 64)
     assert "20.0 ± 0.5" in claims.effective(study, "cartpole-5", claims.strongest).measured
     monkeypatch.setattr(claims, "load_card", lambda name: {"sha256": "others"})
     assert list(claims.strongest(study, agent)["curve"]) == study.attack(agent)["curve"]
