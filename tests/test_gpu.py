@@ -36,6 +36,7 @@ from toys import (
     toy_task,
 )
 from trainings import run_training
+from zoo.training.q_learning import FAST, train_fast
 
 pytestmark = [
     pytest.mark.gpu,
@@ -44,6 +45,18 @@ pytestmark = [
 ]
 
 TASK = get_task("cartpole-5")
+# Made when the file is read, so that a machine without a GPU notices settings that are gone.
+FEW_STEPS = dataclasses.replace(FAST["freeway"], n_envs=4, buffer_size=800, batch_size=16, updates=2)
+SHORT = dataclasses.replace(
+    FAST["pong-1r"],
+    total_steps=800,
+    n_envs=8,
+    buffer_size=4_000,
+    learning_starts=200,
+    batch_size=16,
+    validation_interval=400,
+    validation_episodes=4,
+)
 
 
 # --- playing --------------------------------------------------------------------------------------------------------
@@ -103,7 +116,8 @@ def test_memory_does_not_grow_with_the_episodes():
         return torch.cuda.max_memory_allocated()
 
     once = peak(16_384)
-    assert peak(8 * 16_384) < 1.05 * once
+    # Only results grow: return, length and budget used of each episode, and as much again while they are read.
+    assert peak(8 * 16_384) - once < 7 * 16_384 * 6 * 8
 
 
 # --- Atari ----------------------------------------------------------------------------------------------------------
@@ -120,7 +134,7 @@ def captured_and_plain(settings, steps):
         players = ExploringEmulators(task, 0.1, settings, torch.device("cuda"), 0, 0, 2)
         waiting = dataclasses.replace(settings, learning_starts=10**9)
         loop = QLearningLoop(waiting, learner, players)
-        loop.run_until(curve, 40 * settings.slots, None)
+        loop.run_until(curve, 40 * settings.n_envs, None)
         loop.close()
         if not capture:
             learner.learn = lambda _fraction, own=learner: own.take_steps()
@@ -133,10 +147,7 @@ def captured_and_plain(settings, steps):
 
 def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
     """The same random numbers, the same weights but for the order of sums in half precision."""
-    from zoo.training.q_learning import FAST
-
-    settings = dataclasses.replace(FAST["freeway"], slots=4, buffer_size=800, batch_size=16, updates=2)
-    captured, plain = captured_and_plain(settings, steps=4)
+    captured, plain = captured_and_plain(FEW_STEPS, steps=4)
     moved = [
         float((one - other).norm() / (one.norm() + 1e-12))
         for one, other in zip(captured.online.state_dict().values(), plain.online.state_dict().values(), strict=True)
@@ -146,20 +157,8 @@ def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
 
 
 def test_a_short_fast_training_on_a_gpu(tmp_path):
-    from zoo.training.q_learning import FAST, train_fast
-
-    settings = dataclasses.replace(
-        FAST["pong-1r"],
-        total_steps=800,
-        slots=8,
-        buffer_size=4_000,
-        learning_starts=200,
-        batch_size=16,
-        validation_interval=400,
-        validation_episodes=4,
-    )
-    first = run_training(train_fast, get_task("pong-1r"), 0.1, settings, tmp_path / "run", device="cuda")
-    longer = dataclasses.replace(settings, total_steps=1_200)
+    first = run_training(train_fast, get_task("pong-1r"), 0.1, SHORT, tmp_path / "run", device="cuda")
+    longer = dataclasses.replace(SHORT, total_steps=1_200)
     second = run_training(train_fast, get_task("pong-1r"), 0.1, longer, tmp_path / "run", device="cuda", resume=True)
     assert zoo.load(str(tmp_path / "run")).sha256 == second.sha256
     assert first.spaces.n_actions == second.spaces.n_actions == 6

@@ -155,8 +155,8 @@ ABOUT = {
     "surefoot.runs": "sequences like run, certify, write, in memory or in a run directory: its file names, lock, "
     "resuming, `run.json`; reading files of returns; recording one episode for the report",
     "surefoot.verification": "checking someone's certificate: rerun blocks, compare fields",
-    "surefoot.verification.recompute": "computing a bound a second time, by other code, from given plans; which values of "
-    "files must agree",
+    "surefoot.verification.recompute": "computing a bound a second time, by other code, from given plans; which values "
+    "of files must agree",
     "surefoot.api": "what a command does, as public functions: certify_run, attack, plan, tune, compare",
     "surefoot.cli": "options, printing, exit codes; one file per command",
 }
