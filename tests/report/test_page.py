@@ -29,6 +29,7 @@ from surefoot.report.histograms import (
 )
 from surefoot.report.html import bounds_tables
 from surefoot.report.page import build_page, write_report
+from surefoot.report.sentences import between_sentence
 from surefoot.report.taped_frames import encode_png, picture_sheet, replay_data
 from surefoot.runs.finish import write_run_report
 from surefoot.runs.read import neighbors, read_run
@@ -429,6 +430,14 @@ def test_a_page_says_between_which_numbers_the_worst_attack_is(tmp_path):
     assert "and 185.00 ± 2.25 (the strongest attack tried)" in text
     attacked(tmp_path / "b", agent="agent-b", means=(10.0, 9.0))
     assert between not in write_run_report(tmp_path / "a").read_text()
+
+
+def test_an_attack_on_another_agent_says_nothing_about_the_worst_attack_on_this_one(tmp_path):
+    certified(tmp_path / "runs" / "certified")
+    attacked(tmp_path / "runs" / "attack", agent="agent-b", means=(3.0, 2.0))
+    runs = [read_run(tmp_path / "runs" / name) for name in ("certified", "attack")]
+    (group,) = group_runs(runs)
+    assert between_sentence(runs[0], group) == ""
 
 
 def test_what_is_on_disk_is_shown_and_not_another_certificate_in_memory(tmp_path):
