@@ -19,6 +19,7 @@ from surefoot.play.channel import Channel, Ledger, Rows
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Stream, block_seeds
 from surefoot.play.tasks import TASKS
+from surefoot.runs.strongest import BATTERY
 from toys import Spy, actor_with_critic, balancer, short_pole
 
 POLE, CAR = short_pole(30), TASKS["mountain-car"]
@@ -82,6 +83,10 @@ def test_the_adaptive_attack_on_continuous_actions_spends_its_budget_early():
 def test_attacks_that_spend_evenly_do_so_over_the_longest_episode(method):
     made = built(method)
     assert (made.timing.budget, made.timing.steps) == (0.7, 30)
+
+
+def test_the_strongest_attack_is_looked_for_among_all_that_have_a_name():
+    assert sorted(BATTERY) == sorted(name for name, method in METHODS.items() if not method.is_battery)
 
 
 def test_the_papers_attack_is_the_default_where_it_is_possible():
