@@ -17,6 +17,7 @@ from surefoot.noise import Noise
 from surefoot.play.channel import Scope
 from surefoot.play.measured_baselines import BASELINES
 from surefoot.play.plan import Plan
+from surefoot.play.tasks import get_task
 from surefoot.proof.comparison import COMPARISON_FILE, Question
 from surefoot.proof.query import Query, certify, certify_shared_budget
 from surefoot.proof.stopping import StoppingRule
@@ -29,7 +30,7 @@ from surefoot.runs.finish import MOST_NEIGHBORS, write_run_report
 from surefoot.runs.folder import RunFolder, kept_episodes
 from surefoot.runs.read import _find_baseline, neighbors, read_run
 from surefoot.runs.shares import Share, run_share
-from toys import balancer, short_pole
+from toys import actor_with_critic, balancer, short_pole
 
 TASK, SIGMA = short_pole(30), 0.2
 BASE = Plan(task=TASK, policy=balancer(), noise=Noise.of(SIGMA), n_episodes=8, n_envs=2, episodes_per_env=1)
@@ -359,6 +360,14 @@ def test_runs_that_differ_have_names_that_differ():
         *(replace(GRID, base=plan) for plan in (plans[1], plans[2], plans[3])),
     ]
     assert len({grid.name for grid in grids}) == len(grids)
+
+
+def test_attacks_on_other_channels_have_other_folders():
+    car = Plan(task=get_task("mountain-car"), policy=actor_with_critic(), noise=Noise.of(0.2, 0.1), n_episodes=4)
+    names = set()
+    for channels in (("observations",), ("actions",), ("observations", "actions")):
+        names.add(AttackGrid(base=replace(car, channels=channels), budgets=(0.1,), method="random").name)
+    assert len(names) == 3
 
 
 def test_another_goal_is_another_setup(tmp_path):
