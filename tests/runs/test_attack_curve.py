@@ -7,9 +7,11 @@ import pytest
 
 import surefoot
 from surefoot.attacks.composed import Composed, ConstantDirection, UniformTiming
+from surefoot.attacks.victim import Smoothing
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
+from surefoot.runs import attacked
 from surefoot.runs.attacked import AttackGrid, matched, summary
 from toys import balancer
 
@@ -75,6 +77,14 @@ def test_an_episode_that_an_attack_has_helped_was_changed_too():
     quiet = surefoot.Episodes.from_returns([5.0, 9.0, 9.0], sigma=0.0, floor=0, ceiling=30)
     made = matched(grid, {(0.1, None): Told([1.0, 9.0, 12.0], [0.0])}, quiet)
     assert made["n_changed"] == [[2]]
+
+
+def test_gaps_are_those_within_reach_of_the_largest_budget(monkeypatch):
+    """Of a smaller one they would be gaps that the attack never has to save for."""
+    base = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.3), n_episodes=3)
+    grid = AttackGrid(base=base, budgets=(0.1, 0.4, 0.2), noise_samples=5)
+    monkeypatch.setattr(attacked, "default_lambdas", lambda plan, smoothing: (plan.budget, smoothing))
+    assert grid.default_lambdas() == (0.4, Smoothing(0.3, 5))
 
 
 def test_lambdas_are_the_agents_own_unless_given():
