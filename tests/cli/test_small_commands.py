@@ -17,8 +17,10 @@ from surefoot.cli import main as cli
 from surefoot.cli.attack import _show_curve
 from surefoot.cli.main import build_parser
 from surefoot.cli.options import parse_budgets, parse_minutes
+from surefoot.cli.verify import _show_verdict
 from surefoot.files import read_json
 from surefoot.proof.query import Units
+from surefoot.verification.verdict import Verdict
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -157,3 +159,14 @@ def test_a_row_of_a_curve_is_about_the_lambda_that_hurt_most(capsys):
     rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "0.5 3.00 ± 0.20 * 0.25 7.00 ± 0.30 22" in rows
     assert "2 1.00 ± 0.10 0 9.00 ± 0.20 33" in rows
+
+
+@pytest.mark.parametrize(("n_special", "shown"), [(0, 2), (1, 2), (5, 5)])
+def test_all_that_was_not_checked_of_this_run_alone_is_printed(n_special, shown, capsys):
+    """A dishonest author may count on one of these lines; limitations of every verification follow in one."""
+    lines = [f"special {number}" for number in range(n_special)] + ["general"] * 3
+    verdict = Verdict(run="run", not_checked=lines, n_general=3)
+    _show_verdict(verdict, verbose=False)
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("- ")]
+    assert printed[:-1] == [f"- {line}" for line in lines[:shown]]
+    assert printed[-1] == f"- and {len(lines) - shown} limitations of every verification: see --verbose"

@@ -30,7 +30,15 @@ from surefoot.report.histograms import (
 )
 from surefoot.report.html import bounds_tables
 from surefoot.report.page import build_page, write_report
-from surefoot.report.sentences import attack_rows, between_sentence, budget_examples, lead_number, opening_sentences
+from surefoot.report.sentences import (
+    attack_rows,
+    attack_sentence,
+    between_sentence,
+    budget_examples,
+    excluded_threat,
+    lead_number,
+    opening_sentences,
+)
 from surefoot.report.taped_frames import encode_png, picture_sheet, replay_data
 from surefoot.runs.finish import write_run_report
 from surefoot.runs.read import neighbors, read_run
@@ -470,6 +478,27 @@ def test_examples_of_a_budget_for_every_step_are_not_spread_over_the_episode(tmp
     examples = budget_examples(group_runs([run]))
     assert ("at each of 200 steps" in examples) == spread
     assert ("at every step" in examples) != spread
+
+
+@pytest.mark.parametrize(("kind", "excluded"), [(None, True), ("shared", True), ("per-step", False)])
+def test_a_budget_for_each_step_is_excluded_by_all_pages_but_those_about_it(kind, excluded):
+    entry = SimpleNamespace(run=SimpleNamespace(proved=SimpleNamespace(kind=kind)))
+    words = excluded_threat([SimpleNamespace(certified=[entry])])
+    assert ("a budget for each single step" in words) == excluded
+
+
+@pytest.mark.parametrize(
+    ("noise", "said"),
+    [
+        ({"sigma": 0.0}, "undefended (sigma = 0)"),
+        ({"sigma": 0.2}, "smoothed with sigma 0.2"),
+        ({"sigma": 0.0, "action_sigma": 0.1}, "smoothed with sigma 0.1 on actions"),
+    ],
+)
+def test_an_agent_with_noise_on_actions_alone_is_not_called_undefended(tmp_path, noise, said):
+    made = attacked(tmp_path / "b")
+    write_json(tmp_path / "b" / "attack.json", {**made, **noise})
+    assert f", {said}, had a mean return" in attack_sentence(read_run(tmp_path / "b"))
 
 
 def test_what_is_on_disk_is_shown_and_not_another_certificate_in_memory(tmp_path):
