@@ -4,6 +4,7 @@ import argparse
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from surefoot.cli import main as cli
 from surefoot.cli.attack import _show_curve
 from surefoot.cli.main import build_parser
 from surefoot.cli.options import parse_budgets, parse_minutes
+from surefoot.cli.plan import _show_forecasts
 from surefoot.cli.verify import _show_verdict
 from surefoot.files import read_json
 from surefoot.proof.query import Units
@@ -159,6 +161,12 @@ def test_a_row_of_a_curve_is_about_the_lambda_that_hurt_most(capsys):
     rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "0.5 3.00 ± 0.20 * 0.25 7.00 ± 0.30 22" in rows
     assert "2 1.00 ± 0.10 0 9.00 ± 0.20 33" in rows
+    # In the units that were asked for, of which one is a half here.
+    _show_curve(curve, arguments.parser, Units((0.5, 3.0)), discrete=True)
+    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "normalized budget lowest mean lambda-q loss changed" in rows
+    assert "1 3.00 ± 0.20 * 0.25 7.00 ± 0.30 22" in rows
+    assert "4 1.00 ± 0.10 0 9.00 ± 0.20 33" in rows
 
 
 @pytest.mark.parametrize(("n_special", "shown"), [(0, 2), (1, 2), (5, 5)])
@@ -170,3 +178,16 @@ def test_all_that_was_not_checked_of_this_run_alone_is_printed(n_special, shown,
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("- ")]
     assert printed[:-1] == [f"- {line}" for line in lines[:shown]]
     assert printed[-1] == f"- and {len(lines) - shown} limitations of every verification: see --verbose"
+
+
+def test_each_number_of_a_forecast_is_under_its_heading(capsys):
+    one = SimpleNamespace(sigma=0.5, estimate=9.0, worst=7.0, limit=6.0, episodes=1000, require=3.0)
+    one = SimpleNamespace(**vars(one), fixed=400, sequential=None, least=20)
+    _show_forecasts([one])
+    head, below, row = (line.rstrip() for line in capsys.readouterr().out.splitlines())
+    assert re.split("  +", head.strip()) == ["worst-case", "expected bound", "episodes", "episodes"]
+    ends = ["sigma", "mean", "mean", "(n = 1,000)", "(fixed n)", "(sequential)", "at least"]
+    assert re.split("  +", below.strip()) == ends
+    assert row.split() == ["0.5", "9.00", "7.00", "6.00", "~400", "never", "~20"]
+    _show_forecasts([SimpleNamespace(**{**vars(one), "require": None})])
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["0.5", "9.00", "7.00", "6.00"]
