@@ -21,7 +21,7 @@ from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy
 from surefoot.agents.smoothed import PredictableNoiseWarning, smooth, system_normal
 from surefoot.errors import InputError
-from toys import not_normal
+from toys import not_normal, recurrent
 
 torch.set_num_threads(1)
 # Most tests look at what is shown, not at the noise.
@@ -545,6 +545,16 @@ def test_bad_observations_are_refused(observation, match):
 def test_bad_memory_is_refused(options, match):
     with pytest.raises(InputError, match=match):
         smooth(watched(2), 0.1).predict(np.zeros(4), **options)
+
+
+def test_memory_and_last_actions_of_other_numbers_of_rows_are_refused():
+    agent = smooth(recurrent(), 0.1)
+    _, (memory, actions) = agent.predict(np.zeros((3, 4)))
+    agent.predict(np.zeros((3, 4)), (memory, actions))
+    with pytest.raises(InputError, match="state must be the tuple an earlier predict returned"):
+        agent.predict(np.zeros((3, 4)), (memory, actions[:2]))
+    with pytest.raises(InputError, match="state must be the tuple an earlier predict returned"):
+        agent.predict(np.zeros((3, 4)), (memory,))
 
 
 @pytest.mark.parametrize(

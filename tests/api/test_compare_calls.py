@@ -117,6 +117,16 @@ def test_episodes_of_others_are_not_written_over_those_of_a_run(place, tmp_path)
         assert surefoot.Episodes.load(written / side / "episodes.npz").sha256 == episodes.sha256
 
 
+def test_each_return_of_a_table_of_pairs_is_under_its_own_agent(tmp_path):
+    known = {"sigma": 0.2, "floor": 0, "ceiling": 9}
+    a = surefoot.Episodes.from_returns([1.0, 2.0, 3.0], **known, episode_seeds=[7, 8, 9])
+    b = surefoot.Episodes.from_returns([6.0, 5.0, 4.0], **known, episode_seeds=[9, 8, 7])
+    surefoot.compare(a, b, out=tmp_path / "run")
+    heads, *rows = (tmp_path / "run" / "episodes.csv").read_text().splitlines()
+    assert heads == "episode,seed,return_a,return_b"
+    assert sorted(rows) == ["7,7,1.0,4.0", "8,8,2.0,5.0", "9,9,3.0,6.0"]
+
+
 def test_both_agents_run_one_episode_for_each_environment_of_a_block():
     """With several in turn episodes could not be paired, and the interval would be much longer."""
     task = replace(short_pole(10), blocks=Blocks(n_envs=6, episodes_per_env=3))

@@ -29,6 +29,7 @@ from surefoot.proof.query import Norm
 from surefoot.proof.shared_budget import SharedBudget
 from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.stopping import StoppingRule
+from surefoot.proof.threats import EPISODE
 from surefoot.runs.read import neighbors, read_run
 from surefoot.runs.shares import Share
 from toys import actor_with_critic, balancer, short_pole
@@ -54,6 +55,13 @@ def test_a_requirement_that_is_not_met_is_not_proved():
     run = surefoot.certify_run(short_pole(30), balancer(), sigma=0.2, n_episodes=40, require=(29.9, 0.3))
     assert not run.proved
     assert 0.3 in run.certificate.budgets
+
+
+def test_what_a_budget_covers_is_what_was_asked_for():
+    assert threat_of() == EPISODE
+    assert threat_of(per_step=True) == StepBudget()
+    assert threat_of(n_shared_episodes=5) == SharedBudget(5, certain=False)
+    assert threat_of(n_shared_episodes=5, certain=True) == SharedBudget(5, certain=True)
 
 
 def test_a_sequential_run_stops_when_its_rule_says_so():
@@ -336,6 +344,16 @@ def test_what_is_required_is_proved_from_the_bound_itself_on():
         bound = float(certificate.lower[place])
         for mean, proved in ((bound, True), (np.nextafter(bound, 10), False)):
             assert surefoot.CertifiedRun(certificate=certificate, require=(mean, budget)).proved is proved
+
+
+def test_returns_of_others_are_certified_at_the_budget_that_is_required():
+    """Among those that hold simultaneously, and once where it is asked for anyway."""
+    episodes = surefoot.Episodes.from_returns([9.0] * 200, sigma=0.1, floor=0, ceiling=10)
+    query = surefoot.Query(budgets=(0.0, 0.1))
+    for budget, budgets in ((0.05, [0.0, 0.05, 0.1]), (0.1, [0.0, 0.1])):
+        run = certify_returns(episodes, query, require=Requirement(1.0, budget))
+        assert run.certificate.budgets.tolist() == budgets
+        assert run.proved
 
 
 # --- sigmas that are compared -----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.runs.attacked import AttackGrid, attacked_run
-from toys import Recorded, actor_with_critic, from_callable, run_episodes
+from toys import Recorded, actor_with_critic, from_callable, run_episodes, view_of
 
 TASK = get_task("mountain-car")
 
@@ -151,6 +151,22 @@ def test_a_vanished_gradient_spends_nothing():
         layer.weight.zero_()
     played = run_episodes(TASK, policy, 0.0, 1, attacker=DdpgAttack(0.001), budget=0.3)
     assert played.budget_used.max() == 0.0
+
+
+def test_a_gradient_is_as_small_as_it_is_next_to_the_observation():
+    """The paper stops at ||D|| <= tolerance ||o'||: the same gradient is small for a large observation alone."""
+
+    class Judge(torch.nn.Module):
+        def forward(self, memory, action):
+            return action.sum(dim=1)
+
+    network = torch.nn.Linear(4, 1).requires_grad_(False)
+    network.weight.fill_(0.001)
+    actor = torch.nn.Sequential(torch.nn.Flatten(), network)
+    policy = Policy(actor, Spaces(shape=(4,), n_actions=None, low=[-1.0], high=[1.0]), critic=Judge())
+    observed = torch.tensor([[100.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    moved = DdpgAttack(0.0, tolerance=0.001, steps=5).propose(view_of(policy, observed)).norm(dim=1)
+    assert moved.tolist() == pytest.approx([0.0, 0.05], abs=1e-4)
 
 
 def test_attacked_episodes_are_played_once(tmp_path):

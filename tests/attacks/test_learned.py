@@ -212,6 +212,15 @@ def learner_of(plan=None, budgets=(1.0,)):
     return AttackLearner(plan, budgets, SHORT.on(plan))
 
 
+def test_an_attacker_moves_each_feature_in_units_of_its_noise(monkeypatch):
+    """As budgets count them; a feature without noise is not moved."""
+    monkeypatch.setattr(AttackLearner, "_look_around", lambda self: None)
+    monkeypatch.setattr(AttackLearner, "_start_from_direction", lambda self: None)
+    assert learner_of(plan_of(sigma=(0.2, 0.4, 0.0, 0.3))).attacker.unit.tolist() == pytest.approx([1.0, 2.0, 0.0, 1.5])
+    assert learner_of(plan_of(sigma=0.4)).attacker.unit.tolist() == [1.0] * 4
+    assert learner_of(plan_of(sigma=0.0)).attacker.unit.tolist() == [1.0] * 4
+
+
 def test_budgets_fall_from_large_ones_to_those_that_were_asked_for():
     learner = learner_of(budgets=[0.5, 2.0])
     learner.n_envs = 2_000

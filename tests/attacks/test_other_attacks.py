@@ -71,9 +71,11 @@ class Judge(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.asked = []
+        self.known = []
 
     def forward(self, memory, action):
         self.asked.append(action.detach())
+        self.known.append(memory)
         return action.sum(dim=1)
 
 
@@ -91,6 +93,17 @@ def test_descent_on_the_critic_averages_over_the_noise_that_actions_will_have():
     assert torch.allclose(asked.std(dim=1), torch.full((3, 2), 0.1), atol=0.02)
     assert not torch.equal(asked[0] - chosen[0], asked[1] - chosen[1])
     assert torch.allclose(found, torch.full((3, 2), -0.05 / 2**0.5), atol=1e-4)
+
+
+def test_descent_on_the_critic_judges_by_what_is_true_and_not_by_what_the_agent_was_shown():
+    judge = Judge()
+    spaces = Spaces(shape=(4,), n_actions=None, low=[-1.0], high=[1.0])
+    policy = Policy(torch.nn.Linear(4, 1).requires_grad_(False), spaces, critic=judge)
+    view = replace(toys.view_of(policy, torch.zeros(2, 4)), chosen=torch.zeros(2, 1))
+    view = replace(view, clean=torch.full_like(view.clean, 3.0), memory=torch.full_like(view.memory, 7.0))
+    CriticDescent(0.1, n_samples=2, iterations=2).perturbation(view, torch.full((2,), 0.05, dtype=torch.float64))
+    assert all((known == 3.0).all() for known in judge.known)
+    assert judge.known
 
 
 @pytest.mark.parametrize("name", EVERY)

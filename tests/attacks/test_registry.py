@@ -19,7 +19,8 @@ from surefoot.play.channel import Channel, Ledger, Rows
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Stream, block_seeds
 from surefoot.play.tasks import TASKS
-from toys import Spy, actor_with_critic, balancer, short_pole
+from surefoot.runs.strongest import BATTERY
+from toys import Spy, actor_with_critic, balancer, short_pole, view_of
 
 POLE, CAR = short_pole(30), TASKS["mountain-car"]
 SMOOTHING = Smoothing(0.3, 17)
@@ -39,6 +40,20 @@ def test_the_papers_attacks_stay_in_the_box_of_the_task():
     assert (continuous.low, continuous.high) == CAR.box
     assert (discrete.lambda_q, continuous.weight) == (0.25, 0.25)
     assert discrete.smoothing == continuous.smoothing == SMOOTHING
+
+
+def test_the_papers_attack_on_discrete_actions_stays_in_a_box_too():
+    """No task of ours with discrete actions has one; a task of others may."""
+    boxed = built("paper", task=replace(POLE, box=((-1.0,), (2.0,))), policy=balancer())
+    assert (boxed.low, boxed.high) == ((-1.0,), (2.0,))
+
+
+def test_a_single_step_is_the_first_and_has_the_whole_budget():
+    timing = built("single-step").timing
+    view = view_of(balancer(), torch.zeros(2, 4), left=0.7)
+    for step, left in ((0, 0.7), (1, 0.0)):
+        allowed = timing.allowance(replace(view, step=torch.full((2,), step)))
+        assert allowed.tolist() == pytest.approx([left, left])
 
 
 def test_of_two_channels_each_has_its_share_of_the_budget_in_units_of_its_own_noise():
@@ -82,6 +97,10 @@ def test_the_adaptive_attack_on_continuous_actions_spends_its_budget_early():
 def test_attacks_that_spend_evenly_do_so_over_the_longest_episode(method):
     made = built(method)
     assert (made.timing.budget, made.timing.steps) == (0.7, 30)
+
+
+def test_the_strongest_attack_is_looked_for_among_all_that_have_a_name():
+    assert sorted(BATTERY) == sorted(name for name, method in METHODS.items() if not method.is_battery)
 
 
 def test_the_papers_attack_is_the_default_where_it_is_possible():

@@ -4,6 +4,7 @@ import argparse
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +12,17 @@ import stable_baselines3
 
 from cli_commands import strict, surefoot_command
 from surefoot.agents import files as zoo
+from surefoot.api.attack import AttackCurve
 from surefoot.api.plan import Cost
 from surefoot.cli import main as cli
+from surefoot.cli.attack import _show_curve
 from surefoot.cli.main import build_parser
 from surefoot.cli.options import parse_budgets, parse_minutes
+from surefoot.cli.plan import _show_forecasts
+from surefoot.cli.verify import _show_verdict
 from surefoot.files import read_json
+from surefoot.proof.query import Units
+from surefoot.verification.verdict import Verdict
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -122,3 +129,65 @@ def test_what_training_prints_can_be_pasted(elsewhere, capsys):
     card = read_json(Path(parsed.agent, "agent.json"))
     assert re.fullmatch(r"[\w.-]+", card["name"])
     assert re.fullmatch(r"runs/train-CartPole-v1-[0-9a-f]{6}-s0.1_0_0.1_0.1-ppo-seed0", parsed.agent)
+
+
+def test_a_row_of_a_curve_is_about_the_lambda_that_hurt_most(capsys):
+    """Its mean, loss, changed episodes, and whether it attacked at all; not those of the first lambda."""
+    summary = {
+        "agent": "a",
+        "task": "t",
+        "sigma": 0.0,
+        "method": "paper",
+        "n_episodes": 50,
+        "unattacked": {"mean": 10.0},
+    }
+    summary |= {"budgets": [0.5, 2.0], "lambdas": [0.0, 0.25], "curve": [3.0, 1.0], "curve_sem": [0.2, 0.1]}
+    summary |= {"curve_lambda": [0.25, 0.0], "did_not_attack": [[False, True], [False, True]], "invisible_loss": 0.5}
+    curve = AttackCurve(
+        budgets=np.array([0.5, 2.0]),
+        lambdas=(0.0, 0.25),
+        mean=np.array([[9.0, 3.0], [1.0, 8.0]]),
+        sem=np.array([[0.4, 0.2], [0.1, 0.4]]),
+        lowest=np.array([3.0, 1.0]),
+        lowest_sem=np.array([0.2, 0.1]),
+        loss=np.array([[1.0, 7.0], [9.0, 2.0]]),
+        loss_sem=np.array([[0.4, 0.3], [0.2, 0.4]]),
+        n_changed=np.array([[11, 22], [33, 44]]),
+        records=(),
+        summary=summary,
+    )
+    arguments = build_parser().parse_args(["attack", "cartpole-1"])
+    _show_curve(curve, arguments.parser, Units(), discrete=True)
+    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "0.5 3.00 ± 0.20 * 0.25 7.00 ± 0.30 22" in rows
+    assert "2 1.00 ± 0.10 0 9.00 ± 0.20 33" in rows
+    # In the units that were asked for, of which one is a half here.
+    _show_curve(curve, arguments.parser, Units((0.5, 3.0)), discrete=True)
+    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "normalized budget lowest mean lambda-q loss changed" in rows
+    assert "1 3.00 ± 0.20 * 0.25 7.00 ± 0.30 22" in rows
+    assert "4 1.00 ± 0.10 0 9.00 ± 0.20 33" in rows
+
+
+@pytest.mark.parametrize(("n_special", "shown"), [(0, 2), (1, 2), (5, 5)])
+def test_all_that_was_not_checked_of_this_run_alone_is_printed(n_special, shown, capsys):
+    """A dishonest author may count on one of these lines; limitations of every verification follow in one."""
+    lines = [f"special {number}" for number in range(n_special)] + ["general"] * 3
+    verdict = Verdict(run="run", not_checked=lines, n_general=3)
+    _show_verdict(verdict, verbose=False)
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("- ")]
+    assert printed[:-1] == [f"- {line}" for line in lines[:shown]]
+    assert printed[-1] == f"- and {len(lines) - shown} limitations of every verification: see --verbose"
+
+
+def test_each_number_of_a_forecast_is_under_its_heading(capsys):
+    one = SimpleNamespace(sigma=0.5, estimate=9.0, worst=7.0, limit=6.0, episodes=1000, require=3.0)
+    one = SimpleNamespace(**vars(one), fixed=400, sequential=None, least=20)
+    _show_forecasts([one])
+    head, below, row = (line.rstrip() for line in capsys.readouterr().out.splitlines())
+    assert re.split("  +", head.strip()) == ["worst-case", "expected bound", "episodes", "episodes"]
+    ends = ["sigma", "mean", "mean", "(n = 1,000)", "(fixed n)", "(sequential)", "at least"]
+    assert re.split("  +", below.strip()) == ends
+    assert row.split() == ["0.5", "9.00", "7.00", "6.00", "~400", "never", "~20"]
+    _show_forecasts([SimpleNamespace(**{**vars(one), "require": None})])
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["0.5", "9.00", "7.00", "6.00"]

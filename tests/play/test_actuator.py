@@ -6,6 +6,7 @@ that an attacker who splits its budget as the noise is split attains the bound e
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -745,3 +746,14 @@ def test_seeded_or_missing_noise_at_the_actuator_is_warned_of():
     for action in (np.full(1, np.nan), np.zeros(2)):
         with pytest.raises(InputError, match="expected a finite action of shape"):
             surefoot.ActuatorNoise(make("Pendulum-v1"), 0.2).action(action)
+
+
+def test_what_arrives_is_rounded_after_the_noise():
+    """Single precision does not have 2**24 + 1: rounded before the noise, what an attacker adds could grow."""
+
+    class Far(gymnasium.Env):
+        observation_space = action_space = gymnasium.spaces.Box(-1e9, 1e9, (1,), np.float32)
+
+    env = surefoot.ActuatorNoise(Far(), sigma=1.0)
+    env._random = SimpleNamespace(standard_normal=np.ones)
+    assert env.action([2.0**24 + 1]).tolist() == [2.0**24 + 2]

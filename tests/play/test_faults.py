@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import surefoot
+from surefoot.api import faults
+from surefoot.api.faults import _sizes
 from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.play.envs import trial
@@ -63,6 +65,23 @@ def test_sizes_are_known():
     # The truth is between 2 and 38 where it is dropped.
     assert 2 <= found["dropout", 1].mild < found["dropout", 1].median <= 38
     assert found["freeze", 1].n_episodes == 32
+
+
+def test_what_is_replayed_is_another_episode():
+    """Of the same steps; where there is no other one that is long enough, nothing is measured."""
+    rng = np.random.default_rng(0)
+    counted = np.arange(9.0)[:, None]
+    assert _sizes("replay", 4, [counted, counted + 3], rng).tolist() == [6.0, 6.0]
+    assert _sizes("replay", 4, [counted, counted + 3, counted + 3], rng).tolist() == [6.0, 0.0, 6.0]
+    assert _sizes("replay", 4, [counted], rng).tolist() == []
+    assert _sizes("replay", 8, [counted, counted[:5]], rng).tolist() == []
+
+
+def test_a_tenth_of_the_episodes_have_a_smaller_fault_than_the_mild_one(monkeypatch):
+    monkeypatch.setattr(faults, "_clean_episodes", lambda plan: [])
+    monkeypatch.setattr(faults, "_sizes", lambda *_: np.arange(11.0))
+    found = measured(steps=(1,))["freeze", 1]
+    assert (found.mild, found.median, found.n_episodes) == (1.0, 5.0, 11)
 
 
 def test_sizes_count_as_budgets_do():

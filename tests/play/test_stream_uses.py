@@ -57,6 +57,10 @@ USES = {
         "replace: purpose (Purpose.ATTACK_SELECTION, number)",
         "(Purpose.ATTACK_SELECTION, number)",
     ],
+    "src/surefoot/attacks/learning_flips.py _try_round": [
+        "replace: purpose (Purpose.ATTACK_SELECTION, number)",
+        "(Purpose.ATTACK_SELECTION, number)",
+    ],
     "src/surefoot/runs/strongest.py choose_strongest": [
         "replace: purpose (Purpose.ATTACK_SELECTION, LEARNING_ROUND)",
         "(Purpose.ATTACK_SELECTION, LEARNING_ROUND)",

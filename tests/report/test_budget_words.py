@@ -170,3 +170,10 @@ def test_every_report_says_it_at_the_headline(tmp_path):
     text = build_page([replace(run, setup={**run.setup, "max_steps": 200})])
     assert "Budget 0.4 is, for example: cart position by 0.4 m, " in text
     assert "or pole angle by 0.0282 rad (1.62 degrees), at each of 200 steps; or" in text
+
+
+@pytest.mark.parametrize(("options", "spread"), [((), True), (("--per-step",), False), (("--norm", "linf"), False)])
+def test_only_an_l2_budget_of_whole_episodes_is_spread_over_time(options, spread, capsys):
+    """A budget for every step is not used up by what is held, and sqrt(k) is the l2 norm's."""
+    assert main(["explain-budget", "0.2", "--max-steps", "100", "--shape", "4", *options]) == 0
+    assert ("uses b sqrt(k)" in capsys.readouterr().out) == spread

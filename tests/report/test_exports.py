@@ -16,6 +16,7 @@ from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
 from surefoot.proof.query import certify, certify_shared_budget
 from surefoot.proof.rounding import format_lower, format_upper
+from surefoot.report.evidence import write_evidence
 from surefoot.report.exports import as_csv, as_latex, as_markdown
 from surefoot.runs.read import read_run
 
@@ -228,3 +229,10 @@ def test_every_column_of_the_csv_is_the_number_it_is_named_for(runs):
         assert (row["lower"], row["upper"], int(row["n_episodes"])) == ("", "", 100)
         assert (row["task"], row["agent"], row["agent_sha256"]) == ("cartpole-5", "agent-a", "hash of agent-a")
     assert len(measured) == 2
+
+
+def test_a_check_that_was_skipped_is_not_counted_as_passed(runs):
+    checks = [{"name": name, "result": name, "detail": "so"} for name in ("passed", "skipped", "impossible")]
+    verdict = {"bounds_recomputed": True, "checks": [*checks, checks[0]], "not_checked": []}
+    written = write_evidence(read_run(runs / "a"), verdict, runs / "a", command="verify")
+    assert "2 checks passed, none failed" in written.read_text(encoding="utf-8")

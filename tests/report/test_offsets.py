@@ -61,6 +61,15 @@ def test_table():
     ]
 
 
+def test_what_a_sentence_names_lasts_for_a_second_at_least():
+    """Of steps of 0.03 s these are 34; without seconds it is one step."""
+    features = [Feature("pos", "m"), Feature("speed", "m/s", 3.0)]
+    assert HeldBudget(1.0, 500, features, 0.03).largest() == "0.171 m of pos for 1.02 s"
+    assert HeldBudget(1.0, 500, features, 0.1).largest() == "0.316 m of pos for 1 s"
+    assert HeldBudget(1.0, 500, features, 2.0).largest() == "1 m of pos for 1 step"
+    assert HeldBudget(1.0, 500, features).largest() == "1 m of pos for 1 step"
+
+
 @pytest.mark.parametrize(
     "setup",
     [{}, {"features": "pos"}, {"features": [["pos", -1, "m"]]}, {"features": [["pos", True, "m"]]}, {"features": [1]}],

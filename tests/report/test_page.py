@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import zlib
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,6 +30,15 @@ from surefoot.report.histograms import (
 )
 from surefoot.report.html import bounds_tables
 from surefoot.report.page import build_page, write_report
+from surefoot.report.sentences import (
+    attack_rows,
+    attack_sentence,
+    between_sentence,
+    budget_examples,
+    excluded_threat,
+    lead_number,
+    opening_sentences,
+)
 from surefoot.report.taped_frames import encode_png, picture_sheet, replay_data
 from surefoot.runs.finish import write_run_report
 from surefoot.runs.read import neighbors, read_run
@@ -429,6 +439,66 @@ def test_a_page_says_between_which_numbers_the_worst_attack_is(tmp_path):
     assert "and 185.00 ± 2.25 (the strongest attack tried)" in text
     attacked(tmp_path / "b", agent="agent-b", means=(10.0, 9.0))
     assert between not in write_run_report(tmp_path / "a").read_text()
+
+
+def test_an_attack_on_another_agent_says_nothing_about_the_worst_attack_on_this_one(tmp_path):
+    certified(tmp_path / "runs" / "certified")
+    attacked(tmp_path / "runs" / "attack", agent="agent-b", means=(3.0, 2.0))
+    runs = [read_run(tmp_path / "runs" / name) for name in ("certified", "attack")]
+    (group,) = group_runs(runs)
+    assert between_sentence(runs[0], group) == ""
+
+
+def test_the_one_number_of_a_page_is_that_of_its_sentence(tmp_path):
+    """Not the largest bound, which is that without attack."""
+    certified(tmp_path / "a")
+    run = read_run(tmp_path / "a")
+    assert run.headline_index > 0
+    number, what = lead_number(group_runs([run]))
+    assert number == f"≥ {format_lower(run.proved.lower[run.headline_index], run.digits)}"
+    assert what == "of 200, certified"
+    assert number.removeprefix("≥ ") in opening_sentences(group_runs([run]))[0]
+
+
+def test_an_attack_that_used_hardly_any_of_its_budget_did_not_attack(tmp_path):
+    """Less than a hundredth, of the lambda whose mean is shown."""
+    made = attacked(tmp_path / "b")
+    for used, said in ((0.0039, "did not attack"), (0.0041, "1%"), (0.4, "100%")):
+        made["mean_budget_used"] = [[used, 0.3], [0.3, 0.8]]
+        write_json(tmp_path / "b" / "attack.json", made)
+        assert [row[3] for row in attack_rows(read_run(tmp_path / "b"))] == [said, "80%"]
+
+
+@pytest.mark.parametrize(("scope", "spread"), [(None, True), ("l2 per step", False), ("linf per step", False)])
+def test_examples_of_a_budget_for_every_step_are_not_spread_over_the_episode(tmp_path, scope, spread):
+    made = attacked(tmp_path / "b")
+    write_json(tmp_path / "b" / "attack.json", {**made, "scope": scope})
+    run = read_run(tmp_path / "b")
+    run = replace(run, setup={**run.setup, "max_steps": 200})
+    examples = budget_examples(group_runs([run]))
+    assert ("at each of 200 steps" in examples) == spread
+    assert ("at every step" in examples) != spread
+
+
+@pytest.mark.parametrize(("kind", "excluded"), [(None, True), ("shared", True), ("per-step", False)])
+def test_a_budget_for_each_step_is_excluded_by_all_pages_but_those_about_it(kind, excluded):
+    entry = SimpleNamespace(run=SimpleNamespace(proved=SimpleNamespace(kind=kind)))
+    words = excluded_threat([SimpleNamespace(certified=[entry])])
+    assert ("a budget for each single step" in words) == excluded
+
+
+@pytest.mark.parametrize(
+    ("noise", "said"),
+    [
+        ({"sigma": 0.0}, "undefended (sigma = 0)"),
+        ({"sigma": 0.2}, "smoothed with sigma 0.2"),
+        ({"sigma": 0.0, "action_sigma": 0.1}, "smoothed with sigma 0.1 on actions"),
+    ],
+)
+def test_an_agent_with_noise_on_actions_alone_is_not_called_undefended(tmp_path, noise, said):
+    made = attacked(tmp_path / "b")
+    write_json(tmp_path / "b" / "attack.json", {**made, **noise})
+    assert f", {said}, had a mean return" in attack_sentence(read_run(tmp_path / "b"))
 
 
 def test_what_is_on_disk_is_shown_and_not_another_certificate_in_memory(tmp_path):

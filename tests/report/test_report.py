@@ -268,3 +268,12 @@ def test_an_attack_without_effect_is_shown_what_was_not_tried(method, lambdas, a
     )
     assert seen.startswith("With 1,000 episodes a mean loss below 0.6 is invisible")
     assert warned.endswith(advice)
+
+
+@pytest.mark.parametrize(("last", "warns"), [(9.0, True), (8.8, True), (8.6, False)])
+def test_a_fall_within_the_errors_of_both_means_is_none(last, warns):
+    """Two errors of the difference of means with the error 0.1 are 0.283."""
+    row = {"curve": [9.0, last], "curve_sem": [0.1, 0.1], "budgets": [0.1, 0.2], "curve_lambda": [None] * 2}
+    row |= {"did_not_attack": [[False]] * 2, "method": "random", "lambdas": [None]}
+    said = attack_notes({**row, "n_episodes": 100, "invisible_loss": 0.5})
+    assert any(line.startswith("Warning") for line in said) == warns

@@ -239,7 +239,7 @@ def test_the_strongest_attack_is_looked_for_in_the_time_that_is_left(monkeypatch
     clock = iter((100.0, 130.0))
     spent = {}
     monkeypatch.setattr(attack_curve, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    monkeypatch.setattr(attack_curve, "can_be_learned", lambda task, policy: True)
+    monkeypatch.setattr(attack_curve, "_can_learn", lambda plan: True)
     monkeypatch.setattr(attack_curve, "_with_attacker", lambda grid, minutes, *_: spent.update(minutes=minutes) or grid)
     monkeypatch.setattr(attack_curve, "choose_strongest", lambda grid, **how: spent.update(how))
     base = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.2), n_episodes=4)

@@ -7,7 +7,13 @@ import pytest
 
 import surefoot
 from surefoot.attacks.composed import Composed, ConstantDirection, UniformTiming
+from surefoot.attacks.victim import Smoothing
 from surefoot.errors import InputError
+from surefoot.noise import Noise
+from surefoot.play.plan import Plan
+from surefoot.runs import attacked
+from surefoot.runs.attacked import AttackGrid, matched, summary
+from toys import balancer
 
 AGENT = "cartpole-1-s0.2"
 TASK = surefoot.make_task("CartPole-v1", floor=0, ceiling=30, max_steps=30)
@@ -36,6 +42,49 @@ def test_an_attack_in_memory_and_one_in_a_folder_are_the_same(tmp_path):
     assert curve.mean[:, 0].tolist() == [one.returns.mean() for one in curve.records] == curve.lowest.tolist()
     assert "budget 0.5: " in repr(curve)
     assert repr(curve).count("\n") == 2
+
+
+class Told:
+    """A record that says what it is told to say."""
+
+    def __init__(self, returns, spending):
+        self.returns = np.array(returns)
+        self.budget_used_per_step = np.array(spending)
+        self.budget_used = np.full(len(returns), 0.1)
+
+    def __len__(self):
+        return len(self.returns)
+
+
+def test_the_spending_that_is_drawn_is_that_of_the_lambda_that_hurt_most():
+    """Its mean over the episodes, up to the last step at which something was spent."""
+    base = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.0), n_episodes=2)
+    grid = AttackGrid(base=base, budgets=(0.1, 0.2), lambdas=(0.0, 0.5), method="adaptive")
+    records = {
+        (0.1, 0.0): Told([9.0, 9.0], [8.0, 8.0, 8.0]),
+        (0.1, 0.5): Told([1.0, 5.0], [0.0, 4.0, 0.0]),
+        (0.2, 0.0): Told([2.0, 4.0], [6.0, 0.0, 0.0]),
+        (0.2, 0.5): Told([9.0, 9.0], [8.0, 8.0, 8.0]),
+    }
+    made = summary(grid, records)
+    assert (made["curve"], made["curve_lambda"]) == ([3.0, 3.0], [0.5, 0.0])
+    assert made["budget_used_per_step"] == [[0.0, 2.0], [3.0]]
+
+
+def test_an_episode_that_an_attack_has_helped_was_changed_too():
+    base = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.0), n_episodes=3)
+    grid = AttackGrid(base=base, budgets=(0.1,), method="random")
+    quiet = surefoot.Episodes.from_returns([5.0, 9.0, 9.0], sigma=0.0, floor=0, ceiling=30)
+    made = matched(grid, {(0.1, None): Told([1.0, 9.0, 12.0], [0.0])}, quiet)
+    assert made["n_changed"] == [[2]]
+
+
+def test_gaps_are_those_within_reach_of_the_largest_budget(monkeypatch):
+    """Of a smaller one they would be gaps that the attack never has to save for."""
+    base = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.3), n_episodes=3)
+    grid = AttackGrid(base=base, budgets=(0.1, 0.4, 0.2), noise_samples=5)
+    monkeypatch.setattr(attacked, "default_lambdas", lambda plan, smoothing: (plan.budget, smoothing))
+    assert grid.default_lambdas() == (0.4, Smoothing(0.3, 5))
 
 
 def test_lambdas_are_the_agents_own_unless_given():
