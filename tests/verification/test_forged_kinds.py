@@ -360,7 +360,7 @@ def test_every_block_is_compared_once_and_with_fresh_returns_of_its_own(monkeypa
     fresh = np.arange(100.0, 133.0)
     log_capital_by_blocks(recorded, fresh, [1.0], 20)
     assert [block for block, _ in seen] == [recorded[:20].tolist(), recorded[20:40].tolist(), recorded[40:].tolist()]
-    assert sum((part for _, part in seen), []) == fresh.tolist()
+    assert np.concatenate([part for _, part in seen]).tolist() == fresh.tolist()
     assert all(part for _, part in seen)
 
 
