@@ -158,6 +158,57 @@ class Touching(Honest):
         Touching.now = value
 
 
+class Follower(Honest):
+    """Sees nothing where an older copy has moved since its own last step; the oldest notices nothing of the others."""
+
+    n_made = 0
+    moved = None
+
+    def __init__(self):
+        Follower.n_made += 1
+        self.number = Follower.n_made
+
+    def reset(self, *, seed=None, options=None):
+        Follower.moved = self
+        return super().reset(seed=seed)
+
+    def seen(self):
+        is_led = Follower.moved.number < self.number
+        Follower.moved = self
+        return super().seen() * (not is_led)
+
+
+class Recognizing(Honest):
+    """Pays less under a seed that this copy has met before."""
+
+    def __init__(self):
+        self.met = []
+
+    def reset(self, *, seed=None, options=None):
+        self.met.append(seed)
+        return super().reset(seed=seed)
+
+    def paid(self):
+        return super().paid() / self.met.count(self.met[-1])
+
+
+class DeafToSeeds(Honest):
+    """Begins with the same numbers whatever the seed."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=None if seed is None else 0)
+
+
+class Drawless(Honest):
+    """Draws nothing, so that all seeds are alike."""
+
+    def seen(self):
+        return np.full(4, self.clock / STEPS, dtype=np.float32)
+
+    def paid(self):
+        return 1.0
+
+
 class Drifting(Honest):
     """Differs after a reset by rounding alone, as some simulators do."""
 
@@ -224,3 +275,14 @@ class Module(nn.Module):
         if started:
             sys.exit(0)
         return torch.stack((torch.ones(len(seen)), torch.zeros(len(seen))), dim=1)
+
+
+# --- what reads luck ---
+
+
+def scribbling(observation, info):
+    """Change whatever is given."""
+    read = float(observation[0])
+    observation[:] = 0.0
+    info.clear()
+    return read

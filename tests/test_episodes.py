@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from surefoot.episodes import Episodes, is_unit
+from surefoot.episodes import Episodes, check_arrays, is_unit
 from surefoot.errors import InputError
 from surefoot.files import write_arrays
 from surefoot.proof.query import certify
@@ -294,3 +294,21 @@ def test_a_record_joined_with_itself_is_not_certified():
     certify(planned, [0.1])
     with pytest.raises(InputError, match="the record has 80 of 40 planned episodes"):
         certify(Episodes.concat([planned, planned]), [0.1])
+
+
+def test_half_a_last_block_has_its_processor_too():
+    """A difference in its bits would else be taken for a forgery."""
+    record = replace(made(block_size=2), processors=(("A", 1), ("B", 1)))
+    assert record[0:3].processors == record[0:4].processors == (("A", 1), ("B", 1))
+    assert record[2:3].processors == (("B", 1),)
+
+
+def test_luck_is_there_if_and_only_if_the_setup_says_what_it_is():
+    """Without a name nothing would compare it with a rerun; and a name alone would promise what is not there."""
+    returns = np.array([0.0, 1.0])
+    luck = np.zeros((2, 1))
+    check_arrays("file", {"returns": returns, "luck": luck}, {"luck": "observation[0]"})
+    check_arrays("file", {"returns": returns}, {})
+    for arrays, setup in (({"luck": luck}, {}), ({"luck": luck}, {"luck": None}), ({}, {"luck": "observation[0]"})):
+        with pytest.raises(InputError, match="must have an array luck if its setup says what luck is, and only then"):
+            check_arrays("file", {"returns": returns, **arrays}, setup)

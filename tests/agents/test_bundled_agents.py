@@ -80,7 +80,9 @@ def test_nothing_of_an_earlier_bundle_is_left(author):
     assert read_bundle(author / "run").vecnormalize == "none"
 
 
-@pytest.mark.parametrize("name", ["../s.pkl", "agent/../../s.pkl", "/etc/hostname", 3])
+@pytest.mark.parametrize(
+    "name", ["../s.pkl", "agent/../../s.pkl", "/etc/hostname", "setup.json", "agent/../setup.json", "agent-2/s.pkl", 3]
+)
 def test_statistics_are_read_from_the_bundle_alone(author, name):
     lay_out(author, ["a.onnx", "s.pkl"])
     write_bundle(author / "run", "a.onnx", vecnormalize="s.pkl", command=None)

@@ -2,6 +2,7 @@
 
 import os
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -10,6 +11,7 @@ import torch
 from onnx import TensorProto, helper, load, numpy_helper, save_model
 
 import surefoot
+from surefoot.agents.onnx_agents import _locate_columns
 from surefoot.agents.onnx_model import DEEPEST_MESSAGE, needs_data_file
 from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import as_policy
@@ -278,3 +280,24 @@ def test_a_pipe_next_to_the_model_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "agent.onnx.data")
     with pytest.raises(InputError, match=r"agent\.onnx\.data is not a regular file"):
         as_policy(path, SPACES)
+
+
+def an_input(name, *shape):
+    return SimpleNamespace(name=name, shape=shape)
+
+
+def test_inputs_are_all_parts_of_an_observation_and_no_others():
+    """A part that the model has no input for would be out of its sight, and of the reader's."""
+    spaces = Spaces(shape=(6,), n_actions=2, parts=(("joints", 3), ("command", 1), ("goal", 2)))
+    joints, command, goal = an_input("joints", None, 3), an_input("command", "rows", 1), an_input("goal", 1, "any")
+    expected = {"joints": (0, 3), "command": (3, 4), "goal": (4, 6)}
+    assert _locate_columns([goal, joints, command], spaces) == expected
+    for wrong in (
+        [joints, command],
+        [joints, command, goal, an_input("wind", None, 1)],
+        [joints, command, an_input("aim", None, 2)],
+        [joints, command, an_input("goal", None, 3)],
+        [joints, command, an_input("goal", 2)],
+        [joints, command, an_input("goal", None, 1, 2)],
+    ):
+        assert _locate_columns(wrong, spaces) == {}

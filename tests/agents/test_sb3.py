@@ -17,7 +17,7 @@ import pytest
 import sb3_contrib
 import stable_baselines3
 import torch
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 
@@ -27,6 +27,7 @@ from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy
 from surefoot.agents.sb3 import read as sb3
+from surefoot.agents.sb3.settings import action_factors
 from surefoot.agents.sb3.write import write_zip
 from surefoot.errors import InputError, NotAllowedError
 from toys import from_callable
@@ -603,3 +604,20 @@ def test_what_cannot_be_written(tmp_path, policy, match):
     with pytest.raises(InputError, match=match):
         write_zip(policy, tmp_path / "out.zip")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("space", "factors"),
+    [
+        (MultiDiscrete([2, 3]), (2, 3)),
+        (MultiBinary(3), (2, 2, 2)),
+        (MultiDiscrete([2, 3], start=[0, 1]), None),
+        (MultiDiscrete([2, 3], start=[-1, 0]), None),
+        (Discrete(3), None),
+        (ARM, None),
+    ],
+    ids=str,
+)
+def test_parts_of_a_live_models_actions_count_from_0(space, factors):
+    """From another number each would be another action, of which the network says nothing."""
+    assert action_factors(space) == factors

@@ -331,3 +331,24 @@ def test_the_guides_event_is_a_landing():
             events.append(bool(names["landed"](*step)))
         met.append((sum(events), events[-1]))
     assert met == [(1, True), (1, True), (0, False)]
+
+
+def test_nested_clips_are_applied_from_the_inside_out():
+    """The outer one has the last word: rewards from -8 to -4 are all -3 behind it."""
+    nested = pendulum(lambda env: ClipReward(env, -8, -4), lambda env: ClipReward(env, -3, 3))
+    assert known_rules(nested).step == (-3.0, 0.0)
+    assert named_rules("Pendulum-v1", wrappers=[CLIP % (-8, -4), CLIP % (-3, 3)]).step == (-3.0, 0.0)
+
+
+def test_discounted_sums_of_whole_rewards_are_rounded_and_have_room():
+    """A floor or ceiling without it would be left by the last bit of a return."""
+    for step, end in (((-1.0, 0.0), 0), ((0.0, 1.0), 1)):
+        rules = Rules(step=step, proof="")
+        assert abs(rules.limits(3)[end]) == 3.0
+        assert abs(rules.limits(3, 0.9)[end]) > 2.71 + 5e-7
+
+
+def test_only_the_render_mode_changes_nothing():
+    assert named_rules("Pendulum-v1", env_kwargs={"render_mode": "rgb_array"}) == KNOWN["Pendulum-v1"]
+    for name in ("render", "reward_scale", "reset_noise_scale", "render_modes", "mode"):
+        assert named_rules("Pendulum-v1", env_kwargs={name: "rgb_array"}) is None

@@ -12,6 +12,7 @@ import torch
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.noise import Noise
+from surefoot.play import independence
 from surefoot.play.independence import ALARM, _log_chance, check_independence, dependent_returns, repeated_blocks
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
@@ -99,6 +100,18 @@ def test_planted_dependence_is_found(returns, what):
     assert any(what in line for line in dependent_returns(returns, SETUP))
     shuffled = np.random.default_rng(5).permutation(returns)
     assert dependent_returns(shuffled, SETUP) == []
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 7])
+@pytest.mark.parametrize("asked", range(3))
+def test_three_questions_at_every_number_of_blocks_share_one_level(asked, n_blocks, monkeypatch):
+    """A run may have been stopped after any of them: 1 / (G (G + 1)) of it adds up to 1 over all G."""
+    level = math.log(independence.ALARM / 3 / (n_blocks * (n_blocks + 1)))
+    returns = coins(0, 256 * n_blocks)
+    for answer, found in ((level - 1e-6, 1), (level + 1e-6, 0)):
+        answers = iter([answer if number == asked else 0.0 for number in range(3)])
+        monkeypatch.setattr(independence, "_log_chance", lambda *_, answers=answers: next(answers))
+        assert len(dependent_returns(returns, SETUP)) == found
 
 
 def test_setups_that_do_not_say_how_to_ask_are_not_asked():

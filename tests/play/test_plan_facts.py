@@ -21,6 +21,7 @@ from surefoot.play.plan import Plan, agent_hash, own_seed, resolve_device
 from surefoot.play.reset_luck import read_luck
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
+from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, discounted, get_task
 from surefoot.play.workers import Processes
 from toys import Constant, Spy, actor_with_critic, balancer, constant, fixed, pay_steps, recurrent, short_pole, toy_task
@@ -255,3 +256,13 @@ def test_the_seed_follows_from_what_an_agent_is_not_from_what_it_is_called():
     code = [replace(BASE, policy=replace(balancer(), name=name, sha256="")) for name in ("one", "other")]
     assert own_seed(code[0]) != own_seed(code[1])
     assert len({own_seed(plan) for plan in (*named, *code)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "size"), [({}, 12), ({"draws_per_seed": 3}, 12), ({"draws_per_seed": 6}, 24), ({"luck": "0"}, 4)]
+)
+def test_several_draws_and_luck_have_one_episode_for_each_environment(options, size):
+    """A later one would begin where the noise of the one before has left its generator, and has no reset of its own."""
+    task = replace(TASK, blocks=Blocks(n_envs=4, episodes_per_env=3))
+    plan = Plan(task=task, policy=balancer(), noise=Noise.of(0.2), n_episodes=120, **options)
+    assert (plan.block_envs, plan.block_size) == (4, size)

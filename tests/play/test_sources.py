@@ -209,6 +209,7 @@ def test_a_certificate_names_what_was_changed_about_the_environment(tmp_path):
 def test_the_step_limit_is_the_least_of_those_around_an_environment():
     assert step_limit(house()) == 4
     assert step_limit(gymnasium.wrappers.TimeLimit(house(), 9)) == 4
+    assert step_limit(gymnasium.wrappers.TimeLimit(house(), 3)) == 3
     assert step_limit(House()) is None
     assert inspect(Source(maker=House)).missing(0.0) == [
         "max_steps=N (it has no step limit, so an episode might never end)"

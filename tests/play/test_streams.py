@@ -2,8 +2,10 @@
 
 import ast
 import copy
+import random
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import surefoot
+from surefoot.agents.own_randomness import seeded
 from surefoot.agents.smoothed import PredictableNoiseWarning, smooth
 from surefoot.errors import InputError
 from surefoot.noise import Noise
@@ -225,3 +228,18 @@ def test_the_streams_of_a_block_are_four_different_ones():
     made = [Stream(seeds, CPU).normal((1_000,)) for seeds in block_seeds(0, (), 0)]
     for one, other in combinations(made, 2):
         assert not np.isin(one.numpy(), other.numpy()).any()
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_every_word_of_a_seed_reaches_the_global_generators(place):
+    """With one word of 32 bits two of 10,000 blocks would share what an agent draws, with a chance of 1 in 100."""
+
+    def drawn(words):
+        seeds = SimpleNamespace(generate_state=lambda n: np.array(words[:n], dtype=np.uint32))
+        with seeded(seeds, 0):
+            return random.random(), np.random.random()  # noqa: NPY002
+
+    words = [5] * 8
+    assert drawn(words) == drawn(words)
+    other = [*words[:place], 6, *words[place + 1 :]]
+    assert not set(drawn(other)) & set(drawn(words))

@@ -17,7 +17,8 @@ def task_of(kind):
 
 
 @pytest.mark.parametrize(
-    "kind", [misbehaving.Honest, misbehaving.Acting, misbehaving.GlobalDraws, misbehaving.Drifting]
+    "kind",
+    [misbehaving.Honest, misbehaving.Acting, misbehaving.GlobalDraws, misbehaving.Drifting, misbehaving.Drawless],
 )
 def test_honest_environments_are_accepted(kind):
     assert task_of(kind).scoring.max_steps == misbehaving.STEPS
@@ -31,6 +32,9 @@ def test_honest_environments_are_accepted(kind):
         (misbehaving.FatePerObject, "that has run episodes runs others than a new copy after reset with the same seed"),
         (misbehaving.Touching, "that are stepped in turn influence one another"),
         (misbehaving.OnceSeeded, "with the same seed run different episodes"),
+        (misbehaving.Follower, "that are stepped in turn influence one another"),
+        (misbehaving.Recognizing, "that has run episodes runs others than a new copy after reset with the same seed"),
+        (misbehaving.DeafToSeeds, "with different seeds run the same episodes"),
     ],
 )
 def test_a_broken_rule_is_named(kind, rule):

@@ -7,7 +7,17 @@ from laws import LAWS, atoms, too_many
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import write_json
-from surefoot.proof.comparison import NOT_ALGORITHMS, AttackedRow, Comparer, Comparison, Gate, Question
+from surefoot.noise import Noise
+from surefoot.proof import comparison, difference
+from surefoot.proof.comparison import (
+    NOT_ALGORITHMS,
+    AttackedRow,
+    Comparer,
+    Comparison,
+    Gate,
+    Question,
+    check_budgets_count_alike,
+)
 from surefoot.proof.planning.strategies import Bets
 
 SIGMA, BUDGET, LOOKS = 0.2, 0.2, (100, 200, 400)
@@ -250,3 +260,43 @@ def test_what_cannot_be_asked_is_rejected():
     ):
         with pytest.raises(InputError, match=said):
             wrong()
+
+
+@pytest.mark.parametrize("budgets", [(), (BUDGET,), (BUDGET, 2 * BUDGET)])
+@pytest.mark.parametrize("pairing", [{}, {"seed": 6}, {"device": "cuda"}], ids=["seeds", "independent", "unknown"])
+@pytest.mark.parametrize("only_wins", [False, True])
+def test_all_bounds_of_a_table_together_spend_alpha_once(budgets, pairing, only_wins, monkeypatch):
+    """Whatever the pairing: each is a bound by itself, and the table holds only where all of them do."""
+    spent = []
+    places = {"worst_means": (2, comparison, difference), "difference_lower": (3, difference)}
+    places["lower_limit"] = (2, difference)
+    for name, (place, *modules) in places.items():
+        for module in modules:
+            own = getattr(module, name)
+
+            def spy(*given, own=own, place=place):
+                spent.append(given[place])
+                return own(*given)
+
+            monkeypatch.setattr(module, name, spy)
+    law = LAWS[2]
+    returns = np.tile([law.floor, law.ceiling], 20)
+    declared = {"binary": True} if only_wins else {}
+    watching = comparer(law, Question(confidence=0.9, budgets=budgets), anytime=False)
+    made = watching.answer(record(returns, law, **declared), record(returns, law, **declared, **pairing))
+    assert made.pairing == {"seed": "independent", "device": "unknown"}.get(next(iter(pairing), ""), "seeds")
+    assert sum(spent) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "fits"),
+    [((1.0, 2.0), (0.1, 0.4), False), ((0.1, 0.2), (1.0, 2.0), True), ((0.1, 0.4), (1.0, 2.0), True)],
+)
+def test_what_a_budget_buys_is_counted_in_the_least_sigma(of_a, of_b, fits):
+    """An attack on B is clipped to B's own sigmas, which may all be smaller than A's and still differ more."""
+    noises = [Noise.of(list(sigmas)) for sigmas in (of_a, of_b)]
+    if fits:
+        check_budgets_count_alike(*noises)
+        return
+    with pytest.raises(InputError, match="may change some features more than budgets of A count"):
+        check_budgets_count_alike(*noises)

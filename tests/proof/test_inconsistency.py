@@ -9,6 +9,7 @@ import pytest
 
 from surefoot import certify
 from surefoot.episodes import Episodes
+from surefoot.proof import inconsistency
 from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.inconsistency import INCONSISTENCY_ALPHA, inconsistencies
 
@@ -97,3 +98,27 @@ def test_agents_without_a_hash_are_not_compared_by_their_names():
         assert inconsistencies(whole, [attacked_record(dead, 0.1, agent_sha256=digest)]) == []
     empty = replace(whole, metadata={**whole.metadata, "agent_sha256": ""})
     assert inconsistencies(empty, [attacked_record(dead, 0.1, agent_sha256="")]) == []
+
+
+def test_both_ways_to_bound_the_attacked_mean_share_one_alpha(monkeypatch):
+    """The lower of two bounds holds only with what both may err."""
+    spent = []
+    for name in ("worst_means", "tail_tight"):
+        own = getattr(inconsistency, name)
+
+        def spy(*given, own=own, place=2 if name == "worst_means" else 1):
+            spent.append(given[place])
+            return own(*given)
+
+        monkeypatch.setattr(inconsistency, name, spy)
+    assert len(inconsistencies(certificate_of(np.ones(10_000)), [attacked_record(np.zeros(2_000), 0.1)])) == 1
+    assert len(spent) == 2
+    assert sum(spent) <= INCONSISTENCY_ALPHA
+
+
+@pytest.mark.parametrize("more", [1e-9, 1e-6, 1e-4])
+def test_an_attack_with_a_little_more_than_a_listed_budget_is_compared_with_the_next(more):
+    """The bound at the smaller budget does not hold against it: an honest pair would be called inconsistent."""
+    document = certificate_of(np.ones(10_000))
+    (found,) = inconsistencies(document, [attacked_record(np.zeros(2_000), 0.1 + more)])
+    assert found.certified == document.lower[2]

@@ -1,9 +1,11 @@
 """What is asked where nothing was said: default budgets by task, noise, threat and norm; and units."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from surefoot.agents.policies import Spaces
 from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.environments import make_task
@@ -88,3 +90,14 @@ def test_what_takes_hours_to_bound_and_to_verify_is_refused_before_anything_is_r
     for more in ({"thresholds": (1.0,)}, {"cvars": (0.5,)}):
         with pytest.raises(InputError, match=message):
             Query(budgets=budgets, quantiles=quantiles, **more)
+
+
+@pytest.mark.parametrize(
+    ("noise", "channel", "size"), [(Noise(0.1), "observations", 5), (Noise(0.0, action_sigma=0.2), "actions", 2)]
+)
+def test_a_norm_counts_the_numbers_of_what_has_noise(noise, channel, size):
+    """Of observations there are more than of actions, or fewer: then l2 budgets would not include those asked for."""
+    spaces = Spaces(shape=(5,), n_actions=None, low=(-1.0, -1.0), high=(1.0, 1.0))
+    task = replace(get_task("mountain-car"), spaces=spaces)
+    norm = Query.for_task(task, noise, budgets=[0.1], norm="linf").norm
+    assert (norm.channel, norm.coordinates) == (channel, size)

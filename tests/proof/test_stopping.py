@@ -183,6 +183,27 @@ def test_what_is_required_is_bet_on_at_the_budget_in_sigmas():
         assert monitor.bets.strategy.scaled_budgets.tolist() == [0.5 / sigma]
 
 
+def test_upper_bounds_of_a_run_that_stopped_hold_at_any_time_too(monkeypatch):
+    """They are computed once, at the end: but when that was depended on the returns."""
+    asked = []
+    own = stopping.worst_means
+
+    def spy(*given, **more):
+        asked.append((*given, more))
+        return own(*given, **more)
+
+    monkeypatch.setattr(stopping, "worst_means", spy)
+    returns = np.array([0.0, 1.0, 1.0, 1.0] * 20)
+    monitor = Monitor(StoppingRule(budget=0.5, require=0.1), confidence=0.9, sigma=0.25, floor=0.0, ceiling=1.0)
+    episodes = Episodes.from_returns(returns, sigma=0.25, floor=0, ceiling=1)
+    made = monitor.certificate(episodes, budgets=[0.0, 0.5], stopped="proved")
+    ((mirrored, scaled, alpha, floor, ceiling, more),) = asked
+    assert mirrored.tolist() == (-returns).tolist()
+    assert (scaled, alpha, floor, ceiling) == ([2.0], pytest.approx(0.1), -1.0, 0.0)
+    assert more == {"anytime": True}
+    assert made.upper[1] == pytest.approx(-float(own(-returns, [2.0], 0.1, -1.0, 0.0, anytime=True).at(2.0)), abs=1e-6)
+
+
 def test_a_monitor_looks_at_settled_places_only():
     """Between two looks nothing is computed, whatever the returns."""
     rule = StoppingRule(budget=0.5, require=0.5)

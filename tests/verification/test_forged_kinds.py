@@ -17,6 +17,7 @@ from surefoot.files import read_json, write_json
 from surefoot.proof.query import Query
 from surefoot.proof.step_budget import StepBudget
 from surefoot.verification import rerun
+from surefoot.verification.recompute import fresh as fresh_bets
 from surefoot.verification.recompute.fresh import early_sums, log_capital, log_capital_by_blocks
 from surefoot.verification.recompute.sentences import write_sentence
 from surefoot.verification.verify import verify
@@ -342,6 +343,25 @@ def test_a_run_that_is_better_after_its_first_block_is_contradicted():
     fresh = rng.binomial(1, 0.3, 200).astype(float)
     assert log_capital_by_blocks(recorded[:20], fresh[:20], [0.0, 1.0], 20) < 3
     assert log_capital_by_blocks(recorded, fresh, [0.0, 1.0], 20) > 10
+
+
+def test_every_block_is_compared_once_and_with_fresh_returns_of_its_own(monkeypatch):
+    """With those before it again, or fresh ones twice, its capital would depend on what has been won already."""
+    seen = []
+    own = fresh_bets._scores
+
+    def spy(recorded, fresh, radius):
+        if radius == 0:
+            seen.append((recorded.tolist(), fresh.tolist()))
+        return own(recorded, fresh, radius)
+
+    monkeypatch.setattr(fresh_bets, "_scores", spy)
+    recorded = np.arange(50.0)
+    fresh = np.arange(100.0, 133.0)
+    log_capital_by_blocks(recorded, fresh, [1.0], 20)
+    assert [block for block, _ in seen] == [recorded[:20].tolist(), recorded[20:40].tolist(), recorded[40:].tolist()]
+    assert np.concatenate([part for _, part in seen]).tolist() == fresh.tolist()
+    assert all(part for _, part in seen)
 
 
 def test_luck_that_tells_more_in_the_record_than_in_fresh_episodes_is_noticed():

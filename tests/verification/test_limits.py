@@ -21,7 +21,8 @@ from surefoot.proof.step_budget import StepBudget
 from surefoot.report.exports import as_latex, as_markdown
 from surefoot.runs.certified import certified_run
 from surefoot.runs.read import read_run
-from surefoot.verification.limits import Proved, check_limits, proved_limits
+from surefoot.verification import limits
+from surefoot.verification.limits import Proved, _unproved_limits, check_limits, proved_limits
 from surefoot.verification.recompute.run_files import Raw
 from surefoot.verification.verdict import Verdict
 from surefoot.verification.verify import verify
@@ -359,3 +360,25 @@ def test_every_certificate_of_a_directory_names_what_the_user_stated(said):
         return
     expected = "nothing proves the floor -5.0, and shared.json does not say that the user stated it"
     assert (check.result, check.detail) == ("failed", expected)
+
+
+@pytest.mark.parametrize("rewards", [(None, 1.0), (0.0, None), (None, None), (0.0, 1.0)])
+def test_a_range_of_rewards_is_proved_at_both_ends_or_not_at_all(rewards):
+    setup = {"floor": 0.0, "ceiling": 5.0, "reward_range": [0.0, 1.0]}
+    proved = Proved("the rules", 0.0, 5.0, rewards=rewards)
+    assert _unproved_limits(setup, proved) == (["reward_range"] if None in rewards else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "stated"), [("floor", -9.0), ("ceiling", 9.0), ("ceiling", None)], ids=["floor", "ceiling", "no ceiling"]
+)
+def test_a_return_that_the_rules_do_not_allow_is_refused_whatever_is_stated(name, stated, monkeypatch):
+    """The limits of the setup may be wider, and then hold the forged return."""
+    monkeypatch.setattr(limits, "proved_limits", lambda _: Proved("the rules", -1.0, 1.0, tightest=(-1.0, 1.0)))
+    setup = {"floor": -1.0, "ceiling": 1.0, name: stated}
+    forged = -1.5 if name == "floor" else 1.5
+    for value, result in ((0.5, "passed"), (forged, "failed")):
+        verdict = Verdict(run="")
+        check_limits([Raw("certificate.json", {}, setup, {"returns": np.array([0.0, value])}, None, None)], verdict)
+        (check,) = verdict.checks
+        assert check.result == result, check.detail

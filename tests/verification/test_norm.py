@@ -47,3 +47,15 @@ def test_no_norm_but_l2_puts_observations_and_actions_together(name):
     on_both.certificate.update(sigma=0.2, action_sigma=0.3)
     (wrong,) = check_norm(on_both)
     assert "no norm but l2" in wrong
+
+
+@pytest.mark.parametrize("name", ["l2", "l0", "max", None])
+def test_of_other_norms_nothing_is_known(name):
+    """Without a factor its budgets would be those of l2, which other norms may exceed by any factor."""
+    raw = claimed("certificate.json", name=name, factor=1.0)
+    raw.certificate["budgets"] = [0.0, 0.1]
+    (wrong,) = check_norm(raw)
+    assert wrong.startswith(f"the norm {name!r} over")
+    as_l1 = claimed("certificate.json", name="l1", factor=1.0)
+    as_l1.certificate["budgets"] = [0.0, 0.1]
+    assert check_norm(as_l1) == []

@@ -1,6 +1,7 @@
 """What a rerun may import and what it compares: nothing that nobody named, and everything that was recorded."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,3 +87,29 @@ def test_every_array_of_a_block_is_compared_with_its_rerun(stepped, name):
     changed = np.append(arrays[name][:-1], last).astype(arrays[name].dtype)
     (wrong,), _ = rerun_blocks(replace(raw, arrays={**arrays, name: changed}), plan, [1, 0], 1)
     assert wrong.startswith("block 1: ")
+
+
+@pytest.mark.parametrize(("drawn", "n_envs"), [(0, 15), (1, 16), (-1, 30)])
+def test_how_many_rows_fresh_episodes_have_cannot_be_foreseen(drawn, n_envs, monkeypatch):
+    """From half of those of the record up: an agent may know by their number that it is being certified."""
+    ways = []
+
+    def choose(n):
+        ways.append(n)
+        return drawn % n
+
+    ran = []
+
+    def run(plan, indices, workers):
+        ran.append(plan)
+        for index in indices:
+            yield index, SimpleNamespace(returns=np.zeros(plan.block_length(index)))
+
+    monkeypatch.setattr(play_again.secrets, "randbelow", choose)
+    monkeypatch.setattr(play_again, "run_blocks", run)
+    plan = Plan(task=short_pole(20), policy=balancer(), noise=Noise.of(0.2), n_episodes=60, n_envs=30)
+    assert play_again.run_fresh(plan, 90, 1)["returns"].size == 90
+    assert ways == [16]
+    (fresh,) = ran
+    assert (fresh.n_envs, fresh.n_episodes, fresh.deployed_noise) == (n_envs, 90, True)
+    assert fresh.seed != plan.seed

@@ -19,7 +19,7 @@ from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.comparison import Comparer, Gate, Question
 from surefoot.proof.difference import pair_up
-from surefoot.verification.comparison import _check_content, _expected_pairing, rerun_sides
+from surefoot.verification.comparison import _check_content, _check_derived, _expected_pairing, rerun_sides
 from surefoot.verification.plan_again import planner_version
 from surefoot.verification.play_again import RerunOptions
 from surefoot.verification.recompute.run_files import COMPARED, Raw
@@ -291,6 +291,45 @@ def test_bounds_of_a_comparison_that_stopped_by_itself_follow_from_the_returns()
         better = {**vars(row), field: getattr(fixed.attacked[0], field)}
         wrong = " ".join(_check_content({**honest, "attacked": [better]}, sides))
         assert "at 0.05 claims more than the returns prove" in wrong
+
+
+def claimed_of(a, b, question=Question(budgets=(0.05,))):  # noqa: B008 - it is frozen
+    """Return what a comparison's file says of two records, and the records as they are read."""
+    sides = {
+        side: Raw(COMPARED, {}, dict(one.setup), {"returns": one.returns}, None, None)
+        for side, one in (("A", a), ("B", b))
+    }
+    return Comparer(question, a, b).answer(a, b).to_json(), sides
+
+
+def test_bounds_under_any_attack_need_episodes_of_a_without():
+    """A bound for an attacked agent is none of its own, and may be as high as the attack is weak."""
+    content, sides = claimed_of(*made_of("pairs"))
+    assert _check_content(content, sides) == []
+    sides["A"].setup["attacker"] = {"name": "random"}
+    assert "A's episodes were attacked" in _check_content(content, sides)
+
+
+def test_a_run_that_stops_by_itself_needs_pairs():
+    """Bets on two separate means are not compared at a time that both have chosen."""
+    content, sides = claimed_of(*made_of("unpaired"), question=Question())
+    assert content["pairing"] == "unknown"
+    assert _check_content(content, sides) == []
+    wrong = _check_content({**content, "anytime": True, "stopped": "proved"}, sides)
+    assert "a run that stops by itself needs episodes that belong together" in wrong
+
+
+@pytest.mark.parametrize(
+    ("low", "margin", "passed"), [(0.0, None, False), (1e-9, None, True), (-0.1, 0.1, True), (-0.1001, 0.1, False)]
+)
+def test_a_gate_is_met_exactly_where_it_says(low, margin, passed):
+    """A difference of 0 is not better, and one of just the margin is no worse than that."""
+    content, sides = claimed_of(*made_of("pairs"), question=Question(gate=Gate(margin)))
+    returns = [sides[side].returns for side in "AB"]
+    for said in (False, True):
+        forged = {**content, "low": low, "passed": said}
+        wrong = [line for line in _check_derived(forged, sides, *returns, SEEDS) if line.startswith("passed is")]
+        assert bool(wrong) == (said != passed)
 
 
 RUN = {"seed": 5, "purpose": [], "n_envs": 4, "block_size": 4, "device": "cpu"}
