@@ -58,6 +58,7 @@ CHANGES = {
     "scope": {"attacker": Spy(), "scope": Scope(per_step=True)},
     "draws_per_seed": {"n_episodes": 8, "draws_per_seed": 2},
     "luck": {"luck": "0"},
+    "deployed_noise": {"deployed_noise": True},
     "stated_by_user": {"task": replace(TASK, scoring=replace(TASK.scoring, stated=("floor",)))},
     "features": {"task": replace(TASK, features=(("pole", 4, "m"),))},
     "step_seconds": {"task": replace(TASK, step_seconds=0.5)},

@@ -330,6 +330,7 @@ def test_a_page_shows_a_few_neighbors(street, monkeypatch):
 
 # What every certified run has in common.
 NOT_IN_NAMES = {"purpose", "n_envs", "episodes_per_env", "attacker", "budget", "scope", "channels"}
+NOT_IN_NAMES |= {"deployed_noise"}  # of fresh episodes, which no run directory keeps
 
 
 def test_runs_that_differ_have_names_that_differ():

@@ -56,7 +56,7 @@ class Plan:
         luck: What is read of each episode at reset: places in the first observation ("0,2"), or ``module:function`` of
             that observation and its info. None reads nothing.
         deployed_noise: Whether noise is that of a deployed agent, in place of that of the seed: such episodes cannot be
-            repeated, and nothing of it is in a setup.
+            repeated, and their setup says so, so that none are taken for those of a seed.
     """
 
     task: Task
@@ -238,6 +238,8 @@ class Plan:
             facts["draws_per_seed"] = self.draws_per_seed
         if self.luck is not None:
             facts["luck"] = self.luck
+        if self.deployed_noise:
+            facts["deployed_noise"] = True
         stated = self._stated_limits()
         if stated:
             facts["stated_by_user"] = stated
