@@ -349,7 +349,7 @@ def test_what_is_required_is_proved_from_the_bound_itself_on():
 def test_returns_of_others_are_certified_at_the_budget_that_is_required():
     """Among those that hold simultaneously, and once where it is asked for anyway."""
     episodes = surefoot.Episodes.from_returns([9.0] * 200, sigma=0.1, floor=0, ceiling=10)
-    query = surefoot.Query(budgets=(0.0, 0.1))
+    query = surefoot.Query(budgets=(0.0, 0.1), method="dkw")
     for budget, budgets in ((0.05, [0.0, 0.05, 0.1]), (0.1, [0.0, 0.1])):
         run = certify_returns(episodes, query, require=Requirement(1.0, budget))
         assert run.certificate.budgets.tolist() == budgets
