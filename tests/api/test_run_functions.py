@@ -15,7 +15,7 @@ from surefoot.api.attack import attack_grid, attack_share
 from surefoot.api.certify import can_afford_baseline, certify_share
 from surefoot.api.query import Requirement, stopping_rule, threat_of
 from surefoot.api.returns import certify_returns
-from surefoot.api.setup import as_processes, keep_on_interrupt
+from surefoot.api.setup import as_processes, keep_on_interrupt, plan_run
 from surefoot.cli import main as cli
 from surefoot.cli.main import build_parser
 from surefoot.cli.messages import in_options
@@ -349,11 +349,17 @@ def test_what_is_required_is_proved_from_the_bound_itself_on():
 def test_returns_of_others_are_certified_at_the_budget_that_is_required():
     """Among those that hold simultaneously, and once where it is asked for anyway."""
     episodes = surefoot.Episodes.from_returns([9.0] * 200, sigma=0.1, floor=0, ceiling=10)
-    query = surefoot.Query(budgets=(0.0, 0.1))
+    query = surefoot.Query(budgets=(0.0, 0.1), method="dkw")
     for budget, budgets in ((0.05, [0.0, 0.05, 0.1]), (0.1, [0.0, 0.1])):
         run = certify_returns(episodes, query, require=Requirement(1.0, budget))
         assert run.certificate.budgets.tolist() == budgets
         assert run.proved
+
+
+def test_no_pretrained_agent_is_taken_for_a_noise_that_differs_by_feature():
+    """The least sigma alone would name one that was trained with other noise."""
+    with pytest.raises(InputError, match="no pretrained agent for a sigma per feature; name one with agent="):
+        plan_run(surefoot.get_task("cartpole-1"), None, sigma=[0.2, 0.2, 0.4, 0.2], n_episodes=4)
 
 
 # --- sigmas that are compared -----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from surefoot.agents import files as zoo
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks import dqn, victim
 from surefoot.attacks.base import normalize_rows
 from surefoot.attacks.dqn import PaperAttack
@@ -23,7 +24,7 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from toys import Recorded, plan_for, short_pole
+from toys import Recorded, plan_for, short_pole, view_of
 
 SIGMA, SAMPLES = 0.2, 6
 STEPPED = PaperAttack.take_step
@@ -185,3 +186,14 @@ def test_steps_are_as_many_as_the_paper_allows():
 def test_normalizing_leaves_zeros_alone():
     assert torch.equal(normalize_rows(torch.zeros(2, 3)), torch.zeros(2, 3))
     torch.testing.assert_close(normalize_rows(torch.tensor([[3.0, 4.0]])), torch.tensor([[0.6, 0.8]]))
+
+
+@pytest.mark.parametrize(("left", "moved"), [(0.035, 0.0), (0.039, 0.0), (0.041, 0.03), (0.09, 0.03)])
+def test_a_target_is_looked_at_as_often_as_the_paper_says(left, moved):
+    """At most floor(nu B / eta) times, of which the first look is before the first step: three steps take four."""
+    network = torch.nn.Linear(4, 2, bias=False).requires_grad_(False)
+    network.weight.copy_(torch.tensor([[0.0] * 4, [1.0, 0.0, 0.0, 0.0]]))
+    policy = Policy(torch.nn.Sequential(torch.nn.Flatten(), network), Spaces(shape=(4,), n_actions=2))
+    view = view_of(policy, torch.tensor([[-0.025, 0.0, 0.0, 0.0]]), left=left)
+    found = PaperAttack(0.0, step=0.01, multiplier=1.0).propose(view)
+    assert found.norm(dim=1).item() == pytest.approx(moved, abs=1e-6)

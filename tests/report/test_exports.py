@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -45,6 +46,15 @@ def test_tables_have_the_rounded_bounds_and_marks(runs):
     ]
     run = [read_run(runs / "a")]
     assert cells(as_markdown(run), " | ")[1:] == wanted
+
+
+def test_a_star_is_explained_below_its_table(runs):
+    """And nothing is said of the baseline where no bound is marked."""
+    run = read_run(runs / "a")
+    for baseline, marked in ((run.baseline, True), (replace(run.baseline, mean=-1.0), False)):
+        text = as_markdown([replace(run, baseline=baseline)])
+        assert (" * |" in text) == marked
+        assert ("at most the open-loop baseline of" in text) == marked
 
 
 def test_one_latex_table_has_all_agents_and_budgets(runs):

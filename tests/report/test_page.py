@@ -449,6 +449,19 @@ def test_an_attack_on_another_agent_says_nothing_about_the_worst_attack_on_this_
     assert between_sentence(runs[0], group) == ""
 
 
+@pytest.mark.parametrize(("noted", "required"), [(0.1, 0.1), (1.0, 1.0), (0, 0.0), (None, None), ("0.1", None)])
+def test_a_page_is_about_the_budget_that_was_required(tmp_path, noted, required):
+    """Also where that is not the largest that says something."""
+    certified(tmp_path / "a")
+    plain = read_run(tmp_path / "a")
+    write_json(tmp_path / "a" / "run.json", {**plain.notes, "required_budget": noted})
+    run = read_run(tmp_path / "a")
+    assert run.required == required
+    about = plain.headline_index if required is None else run.proved.budgets.tolist().index(required)
+    assert run.headline_index == about
+    assert f"with budget {run.proved.budgets[about]:g} (" in opening_sentences(group_runs([run]))[0]
+
+
 def test_the_one_number_of_a_page_is_that_of_its_sentence(tmp_path):
     """Not the largest bound, which is that without attack."""
     certified(tmp_path / "a")

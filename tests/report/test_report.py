@@ -161,6 +161,12 @@ def test_the_required_budget_is_the_headline_though_it_is_vacuous():
     assert headline_index(certificate(budgets=(0, 0.1, 3)), 3.0, baseline()) == 2
 
 
+def test_the_required_budget_is_found_in_whichever_order_budgets_were_asked_for():
+    made = certificate(budgets=(0.4, 0.0, 0.1))
+    assert [headline_index(made, required) for required in (0.4, 0.0, 0.1)] == [0, 1, 2]
+    assert "with budget 0.1 (" in headline(made, 0.1)
+
+
 def test_half_of_the_mean_is_counted_from_the_floor():
     """Of returns from -200 to 0 with a mean of -23: -112 is half, not -12."""
     made = certificate(np.tile([0.0, -20.0, -50.0], 300), floor=-200.0, ceiling=0.0, budgets=(0, 0.1, 0.2, 0.4, 0.5))

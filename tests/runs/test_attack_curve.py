@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import surefoot
+from surefoot.api.attack import attack_grid
 from surefoot.attacks.composed import Composed, ConstantDirection, UniformTiming
 from surefoot.attacks.victim import Smoothing
 from surefoot.errors import InputError
@@ -13,7 +14,7 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.runs import attacked
 from surefoot.runs.attacked import AttackGrid, matched, summary
-from toys import balancer
+from toys import actor_with_critic, balancer
 
 AGENT = "cartpole-1-s0.2"
 TASK = surefoot.make_task("CartPole-v1", floor=0, ceiling=30, max_steps=30)
@@ -85,6 +86,16 @@ def test_gaps_are_those_within_reach_of_the_largest_budget(monkeypatch):
     grid = AttackGrid(base=base, budgets=(0.1, 0.4, 0.2), noise_samples=5)
     monkeypatch.setattr(attacked, "default_lambdas", lambda plan, smoothing: (plan.budget, smoothing))
     assert grid.default_lambdas() == (0.4, Smoothing(0.3, 5))
+
+
+@pytest.mark.parametrize("name", ["cartpole-1", "mountain-car"])
+def test_lambdas_of_the_paper_are_those_of_its_task(name):
+    task = surefoot.get_task(name)
+    agent = balancer() if name == "cartpole-1" else actor_with_critic()
+    given = {"noise_samples": 2, "n_episodes": 2, "method": "paper"}
+    grid = attack_grid(task, agent, budgets=[0.1, 0.2], lambdas="paper", **given)
+    assert grid.lambdas == task.paper.lambdas
+    assert len(grid.configurations()) == 2 * len(task.paper.lambdas)
 
 
 def test_lambdas_are_the_agents_own_unless_given():

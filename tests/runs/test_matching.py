@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from surefoot.report.sentences import IDLE_SHARE
 from surefoot.runs import attacked, compared
 from surefoot.runs import certified as certified_module
 from surefoot.runs.attacked import AttackGrid, matching_certificates, summary
-from surefoot.runs.certified import _plan_tracks, certified_run, run_name
+from surefoot.runs.certified import certified_run, run_name
 from surefoot.runs.finish import MOST_NEIGHBORS, write_run_report
 from surefoot.runs.folder import RunFolder, kept_episodes
 from surefoot.runs.read import _find_baseline, neighbors, read_run
@@ -362,23 +361,6 @@ def test_runs_that_differ_have_names_that_differ():
         *(replace(GRID, base=plan) for plan in (plans[1], plans[2], plans[3])),
     ]
     assert len({grid.name for grid in grids}) == len(grids)
-
-
-@pytest.mark.parametrize(
-    ("kind", "action_sigma", "budget", "attacked_too"),
-    [(None, 0.0, 0.4, True), ("per-step", 0.0, 0.4, False), ("shared", 0.0, 0.4, False), (None, 0.1, 0.4, False)],
-)
-def test_only_a_budget_of_one_episode_of_observations_is_shown_as_an_attack(kind, action_sigma, budget, attacked_too):
-    """Next to an episode without attack; at the budget that the page's sentence is about."""
-    plain = certify(episodes(), [0.1, budget], method="dkw")
-    names = ("budgets", "lower", "floor", "ceiling", "estimate", "requested", "method_selection")
-    known = {name: getattr(plain, name) for name in names}
-    stated = SimpleNamespace(**known, kind=kind, action_sigma=action_sigma)
-    tracks = _plan_tracks(BASE, stated, budget)
-    assert tracks["quiet"] == BASE
-    assert set(tracks) == ({"quiet", "attacked"} if attacked_too else {"quiet"})
-    if attacked_too:
-        assert tracks["attacked"].budget == budget
 
 
 def test_attacks_on_other_channels_have_other_folders():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from surefoot.cli import main as cli
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.runs.returns import read_returns
 
@@ -129,3 +130,16 @@ def test_limits_that_are_given_count_also_where_a_file_has_wins(tmp_path):
     assert (known.floor, known.ceiling, known.metadata["binary"]) == (0.0, 1.0, True)
     given, _ = read_returns(tmp_path / "won.csv", 0.2, -1.0, 2.0)
     assert (given.floor, given.ceiling) == (-1.0, 2.0)
+
+
+@pytest.mark.parametrize("name", ["sigma", "floor", "ceiling"])
+def test_what_is_said_about_a_record_is_what_the_record_says(name, tmp_path):
+    known = {"sigma": 0.2, "floor": -1.0, "ceiling": 10.0}
+    record = Episodes.from_returns([5.0, 6.0], **known)
+    record.save(tmp_path / "episodes.npz")
+    for given in ({}, {name: known[name]}, known):
+        options = {"sigma": None, "floor": None, "ceiling": None, **given}
+        assert read_returns(tmp_path / "episodes.npz", **options)[0].sha256 == record.sha256
+    other = {"sigma": None, "floor": None, "ceiling": None, name: known[name] + 0.5}
+    with pytest.raises(InputError, match=f"was run with {name} {known[name]}, got {name}={known[name] + 0.5}"):
+        read_returns(tmp_path / "episodes.npz", **other)
