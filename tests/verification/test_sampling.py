@@ -165,6 +165,22 @@ def test_one_forged_block_may_decide_wherever_nobody_has_measured_more(options, 
     assert verdict.forged_blocks == n_forged
 
 
+@pytest.mark.parametrize(
+    ("wrong", "ambiguous", "result"),
+    [([], [], "passed"), ([], ["other bits"], "impossible"), (["w"], [], "failed"), (["w"], ["other bits"], "failed")],
+)
+def test_bits_that_may_differ_honestly_excuse_no_others(wrong, ambiguous, result, monkeypatch):
+    """Whoever names another processor for one block would else only be unchecked, whatever is forged in the others."""
+    monkeypatch.setattr(rerun, "rerun_blocks", lambda *_: (list(wrong), list(ambiguous)))
+    plan = Plan(task=short_pole(10), policy=balancer(), noise=Noise.of(0.2), **ONE_EACH, episodes_per_env=1)
+    raw = Raw("certificate.json", {}, {"floor": 0.0}, {"returns": np.ones(60)}, None, None)
+    verdict = Verdict(run="")
+    rerun._rerun_sample([raw], plan, [0.0], verdict, None, None, RerunOptions())
+    (check,) = verdict.checks
+    assert (check.name, check.result) == ("replay", result)
+    assert all(line in check.detail for line in wrong + ambiguous)
+
+
 class LyingCluster:
     """Machines that answer with the record itself; they do not run anything."""
 
