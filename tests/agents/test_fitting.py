@@ -1,5 +1,6 @@
 """Where agents are fitted to environments and found on disk: what nearly fits is refused, and no file is guessed."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from stand_ins import SpacesOnly
-from surefoot.agents.fit import fit_to, scale_pixels
+from surefoot.agents.fit import Restacked, fit_to, scale_pixels
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy
 from surefoot.errors import InputError
@@ -113,3 +114,12 @@ def test_of_two_files_of_statistics_none_is_guessed(tmp_path):
         as_policy(tmp_path / "model.zip")
     (home / "best_vecnormalize.pkl").unlink()
     assert as_policy(tmp_path / "model.zip").network.statistics.mean.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 4, 3), (2, 4, 5, 3)])
+def test_frames_side_by_side_are_those_of_vec_frame_stack(shape):
+    """In observations of any number of axes: the last one has the frames next to each other, oldest first."""
+    history = torch.arange(2.0 * 5 * math.prod(shape)).reshape(2, 5, *shape)
+    stored = (*shape[:-1], 5 * shape[-1])
+    expected = torch.cat(history.unbind(1), dim=-1)
+    assert torch.equal(Restacked(torch.nn.Identity(), stored, last_axis=True)(history)[:, 0], expected)

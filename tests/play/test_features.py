@@ -264,3 +264,11 @@ def test_training_may_use_the_same_noise():
     one_seen, other_seen = (env.reset(seed=2)[0] for env in (one, other))
     clean = gymnasium.make("CartPole-v1").reset(seed=2)[0]
     assert other_seen - clean == pytest.approx((one_seen - clean) * np.array(SIGMAS), abs=1e-5)
+
+
+@pytest.mark.parametrize("sigmas", [[0.2, 2e37], [2e37, 0.2], [0.2, 0.5e-37], [0.0, 2e37]])
+def test_every_sigma_is_one_that_single_precision_has(sigmas):
+    """Not the least alone: infinite noise on the other features would be none that bounds are computed with."""
+    with pytest.raises(InputError, match="in single precision the noise would vanish, or be infinite"):
+        Noise.of(sigmas).over((2,))
+    assert Noise.of([0.0, 1e37]).over((2,)).tolist()[0] == 0.0

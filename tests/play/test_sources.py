@@ -1,5 +1,6 @@
 """Where environments come from: IDs, factories, classes, objects; arguments, wrappers, modules; parts of spaces."""
 
+import copy
 import random
 import re
 import sys
@@ -204,6 +205,17 @@ def test_a_certificate_names_what_was_changed_about_the_environment(tmp_path):
     long = make_task("Pendulum-v1", floor=-99, max_steps=5, wrappers=[wide])
     name = run_name(Plan(task=long, policy=from_callable(np.zeros, shape=(3,), n_actions=None), noise=Noise.of(0.1)))
     assert len(name) < 200
+
+
+def test_files_that_a_spec_names_are_hashed_too(tmp_path):
+    """Else another file under its name would be another environment with the same setup."""
+    (tmp_path / "map.txt").write_text("walls")
+    (tmp_path / "other.txt").write_text("more")
+    spec = copy.copy(gymnasium.spec("CartPole-v1"))
+    spec.kwargs = {"inside": [str(tmp_path / "map.txt")]}
+    assert list(Source(maker=spec).files) == [str(tmp_path / "map.txt")]
+    both = Source(maker=spec, kwargs={"more": str(tmp_path / "other.txt")})
+    assert set(both.files) == {str(tmp_path / "map.txt"), str(tmp_path / "other.txt")}
 
 
 def test_the_step_limit_is_the_least_of_those_around_an_environment():

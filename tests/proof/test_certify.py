@@ -2,6 +2,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.proof import episode_budget
+from surefoot.proof.bounds import from_band
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
 from surefoot.proof.certificate import Bounds, Certificate
@@ -448,3 +451,30 @@ def test_a_range_beyond_all_floats_is_refused() -> None:
         with pytest.raises(InputError, match="range of the return is too large"):
             certify(episodes, [0.5])
     assert certify(Episodes.from_returns([0.0, 1e139], sigma=1, floor=-1e140, ceiling=1e140), [0.5]).lower[0] < 0
+
+
+def test_a_band_does_not_contain_the_pilot_that_selected_it(monkeypatch):
+    """It would be selected by the returns that it is about."""
+    seen = []
+    own = episode_budget.cdf.tail_tight
+
+    def spy(returns, alpha):
+        seen.append(returns.tolist())
+        return own(returns, alpha)
+
+    choice = SimpleNamespace(method="band", pilot=30, to_json=dict)
+    monkeypatch.setattr(episode_budget, "choose_method", lambda *_, **__: choice)
+    monkeypatch.setattr(episode_budget.cdf, "tail_tight", spy)
+    returns = np.arange(100.0)
+    certify(Episodes.from_returns(returns, sigma=1.0, floor=0, ceiling=100), [0.5], method="auto")
+    assert seen == [returns[30:].tolist()]
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.3])
+def test_probabilities_are_rounded_outward(budget):
+    returns = np.arange(100.0)
+    made = certify(Episodes.from_returns(returns, sigma=1.0, floor=0, ceiling=100), [0.5], method="band")
+    found = made.probability(40.0, budget)
+    where = (made.source, 40.0, budget, 0.0, 100.0)
+    assert found.lower < from_band.probability_lower(*where) < found.lower + 1e-6
+    assert found.upper - 1e-6 < from_band.probability_upper(*where) < found.upper

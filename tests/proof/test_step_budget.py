@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor
 import waiting_env
 from laws import too_many
 from planned import bets_before
-from surefoot import Episodes, certify, certify_per_step
+from surefoot import Episodes, certify, certify_per_step, certify_shared_budget
 from surefoot.cli import main as cli
 from surefoot.errors import InputError
 from surefoot.noise import Noise
@@ -445,3 +446,25 @@ def test_planted_bets_that_were_not_planned_are_found():
         rows = [{**row, **change} for row in made.betting["lower"]]
         *_, wrong = recompute_step_bets(steps, claim, {**made.betting, "lower": rows})
         assert any(text.startswith("lower: ") for text in wrong)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "action_sigma", "unit"), [(0.5, 0.0, 0.5), (0.0, 0.25, 0.25), (0.5, 0.25, 1.0), (0.25, 2.0, 1.0)]
+)
+@pytest.mark.parametrize("ask", [certify_per_step, certify, partial(certify_shared_budget, n_shared_episodes=3)])
+def test_budgets_are_counted_in_the_only_noise_or_in_sigmas(ask, sigma, action_sigma, unit):
+    """Of attacks on actions, and on both: with the sigma of observations alone bounds would be others."""
+    rewards = {
+        "lengths": np.full(60, 3),
+        "reward_values": np.tile([1.0, 0.0], 60),
+        "reward_repeats": np.tile([2, 1], 60),
+    }
+    known = {"floor": 0.0, "ceiling": 3.0, **rewards}
+    facts = {"reward_range": [0.0, 1.0], "max_steps": 3}
+    returns = np.full(60, 2.0)
+    plain = ask(Episodes(returns.copy(), sigma=1.0, metadata=facts, **known), [0.0, 0.1, 1.0])
+    noise = {"action_sigma": action_sigma} if action_sigma else {}
+    made = ask(Episodes(returns.copy(), sigma=sigma, metadata={**facts, **noise}, **known), [0.0, 0.1 * unit, unit])
+    assert made.lower == pytest.approx(plain.lower)
+    assert made.upper == pytest.approx(plain.upper)
+    assert made.at(0.5 * unit).lower == pytest.approx(plain.at(0.5).lower)

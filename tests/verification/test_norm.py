@@ -4,8 +4,13 @@ from math import sqrt
 
 import pytest
 
+from surefoot.noise import Noise
+from surefoot.play.plan import Plan
 from surefoot.verification.bounds import check_norm
 from surefoot.verification.recompute.run_files import Raw
+from surefoot.verification.rerun import _check_coordinates
+from surefoot.verification.verdict import Verdict
+from toys import balancer, short_pole
 
 MAX_STEPS = 200
 COORDINATES = 4
@@ -59,3 +64,21 @@ def test_of_other_norms_nothing_is_known(name):
     as_l1 = claimed("certificate.json", name="l1", factor=1.0)
     as_l1.certificate["budgets"] = [0.0, 0.1]
     assert check_norm(as_l1) == []
+
+
+@pytest.mark.parametrize("coordinates", [[COORDINATES, COORDINATES], [COORDINATES, 3], [3, COORDINATES], [None, 5]])
+def test_every_certificate_of_a_directory_says_how_many_coordinates_there_are(coordinates):
+    """With fewer the l2 budgets are too small; the episode data do not say it, so that the plan must."""
+    plan = Plan(task=short_pole(10), policy=balancer(), noise=Noise.of(0.2), n_episodes=10)
+    verdict = Verdict(run="")
+    names = ("certificate.json", "shared.json")
+    raws = []
+    for name, count in zip(names, coordinates, strict=True):
+        raws.append(Raw(name, {"norm": {"coordinates": count}}, {}, {}, None, None))
+    _check_coordinates(raws, plan, verdict)
+    results = {check.name.partition(":")[0]: check.result for check in verdict.checks}
+    expected = {}
+    for name, count in zip(names, coordinates, strict=True):
+        if count is not None:
+            expected[name] = "passed" if count == COORDINATES else "failed"
+    assert results == expected

@@ -19,8 +19,12 @@ from surefoot.proof.query import Query
 from surefoot.proof.step_budget import StepBudget
 from surefoot.runs.certified import certified_run
 from surefoot.verification import rerun
+from surefoot.verification.play_again import RerunOptions
+from surefoot.verification.recompute.run_files import COMPARED, Raw
 from surefoot.verification.recompute.sampling import enough_blocks, least_forgery, miss_probability
+from surefoot.verification.verdict import Verdict
 from surefoot.verification.verify import verify
+from toys import balancer, short_pole
 
 QUERY = Query(budgets=(0.0, 0.2), method="band")
 
@@ -131,6 +135,50 @@ def test_one_forged_block_decides_when_rewards_come(tmp_path, monkeypatch):
     verdict = verify(tmp_path)
     assert verdict.verified
     assert verdict.forged_blocks == 1
+
+
+ONE_EACH = {"n_envs": 10, "n_episodes": 60}
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "asked", "n_forged"),
+    [
+        ({"episodes_per_env": 1}, "certificate.json", {}, 3),
+        ({"draws_per_seed": 2}, "certificate.json", {}, 1),
+        ({"luck": "0"}, "certificate.json", {}, 1),
+        ({"episodes_per_env": 1, "per_step": True}, "per-step.json", {}, 1),
+        ({"episodes_per_env": 1}, COMPARED, {}, 1),
+        ({"episodes_per_env": 1}, "certificate.json", {"probabilities": []}, 1),
+        ({"episodes_per_env": 1}, "certificate.json", {"quantiles": []}, 1),
+        ({"episodes_per_env": 1}, "certificate.json", {"cvars": []}, 1),
+    ],
+)
+def test_one_forged_block_may_decide_wherever_nobody_has_measured_more(options, name, asked, n_forged, monkeypatch):
+    """Draws that repeat, or luck that tells more, raise bounds and no return."""
+    monkeypatch.setattr(rerun, "least_forgery", lambda *_: 3)
+    monkeypatch.setattr(rerun, "rerun_blocks", lambda *_: ([], []))
+    plan = Plan(task=short_pole(10), policy=balancer(), noise=Noise.of(0.2), **ONE_EACH, **options)
+    second = Raw(name, asked, {"floor": 0.0}, {"returns": np.ones(60)}, None, None)
+    verdict = Verdict(run="")
+    first = second if name == COMPARED else replace(second, name="certificate.json", certificate={})
+    rerun._rerun_sample([first, second], plan, [0.0], verdict, 1, None, RerunOptions())
+    assert verdict.forged_blocks == n_forged
+
+
+@pytest.mark.parametrize(
+    ("wrong", "ambiguous", "result"),
+    [([], [], "passed"), ([], ["other bits"], "impossible"), (["w"], [], "failed"), (["w"], ["other bits"], "failed")],
+)
+def test_bits_that_may_differ_honestly_excuse_no_others(wrong, ambiguous, result, monkeypatch):
+    """Whoever names another processor for one block would else only be unchecked, whatever is forged in the others."""
+    monkeypatch.setattr(rerun, "rerun_blocks", lambda *_: (list(wrong), list(ambiguous)))
+    plan = Plan(task=short_pole(10), policy=balancer(), noise=Noise.of(0.2), **ONE_EACH, episodes_per_env=1)
+    raw = Raw("certificate.json", {}, {"floor": 0.0}, {"returns": np.ones(60)}, None, None)
+    verdict = Verdict(run="")
+    rerun._rerun_sample([raw], plan, [0.0], verdict, None, None, RerunOptions())
+    (check,) = verdict.checks
+    assert (check.name, check.result) == ("replay", result)
+    assert all(line in check.detail for line in wrong + ambiguous)
 
 
 class LyingCluster:
