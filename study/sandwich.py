@@ -181,8 +181,9 @@ def table() -> str:
 
 
 def draw() -> None:
-    """Draw certified bounds, attacked means and the open-loop baseline of every agent."""
-    names = agents()
+    """Draw certified bounds, attacked means and the open-loop baseline of every agent with several budgets."""
+    # One budget makes no curve: the table has it.
+    names = [agent for agent in agents() if len(cells(agent)) > 1]
     figure, panels = plt.subplots(1, len(names), figsize=(3.2 * len(names), 3.0), squeeze=False, layout="constrained")
     for panel, agent in zip(panels[0], names, strict=True):
         shown = cells(agent)
