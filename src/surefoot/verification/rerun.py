@@ -416,7 +416,7 @@ def _early_sums(raw: Raw, fresh: Mapping[str, NDArray[Any]], plan: Plan) -> list
 
 
 def _beyond_limits(fresh: Floats, floor: float, ceiling: float | None) -> list[str]:
-    """Return which limits, on which all bounds rest, are refuted by a fresh return: whoever stated them was wrong."""
+    """Return which limits, on which all bounds rest, are refuted by a fresh return: they were stated wrongly."""
     least, greatest = extremes(fresh)
     wrong = []
     if least < floor:
