@@ -157,6 +157,15 @@ def budget_sigma(sigma: float, action_sigma: float) -> float:
     return 1.0
 
 
+def noisy_channel(sigma: float, action_sigma: float) -> str:
+    """Return what attacks perturb that such noise covers: what has noise, observations if nothing has."""
+    if action_sigma == 0:
+        return "observations"
+    if sigma == 0:
+        return "actions"
+    return "observations and actions"
+
+
 def checked_sigma(sigma: float, name: str = "sigma") -> float:
     """Return sigma as a float, refusing what is no standard deviation; 0 means no noise."""
     if not (math.isfinite(sigma) and sigma >= 0):

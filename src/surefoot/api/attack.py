@@ -16,7 +16,7 @@ from surefoot.agents.policies import Sigma
 from surefoot.api.certify import check_shareable
 from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
 from surefoot.attacks.flips import PixelAttacker
-from surefoot.attacks.learned import LearnedAttacker, load_attacker, sees_pixels
+from surefoot.attacks.learned import LearnedAttacker, load_attacker, observes_pixels
 from surefoot.attacks.learning import AttackerTraining, LearningProgress, train_attacker
 from surefoot.attacks.learning_flips import check_flips, train_rules
 from surefoot.attacks.registry import METHODS, default_method, named_attack
@@ -292,7 +292,7 @@ def prepare_attacker(
 
 def _can_learn(plan: Plan) -> bool:
     """Return whether an attacker can be learned against the plan's agent."""
-    if not sees_pixels(plan.task, plan.policy):
+    if not observes_pixels(plan.task, plan.policy):
         return True
     try:
         check_flips(plan)
@@ -306,20 +306,21 @@ def _with_attacker(
 ) -> AttackGrid:
     """Return the grid with a learned attacker: the given one, that of the run directory, or a new one."""
     path = None if folder is None else folder / ATTACKER_FILE
-    attacker: LearnedAttacker | PixelAttacker | None = grid.attacker
-    if attacker is None and path is not None and path.exists():
-        # A run that was killed after its training goes on with the same attacker.
-        attacker = load_attacker(path)
+    kept = None
+    if path is not None and path.exists():
+        kept = load_attacker(path)
+    # A run that was killed after its training goes on with the same attacker.
+    attacker: LearnedAttacker | PixelAttacker | None = kept if grid.attacker is None else grid.attacker
+    # Another one that is there may have taken minutes to learn.
+    if attacker is not None and kept is not None and attacker.sha256 != kept.sha256:
+        raise InputError(f"{path} is another attacker than attacker=; leave that out, or choose another out=")
     if attacker is None:
         training = AttackerTraining(minutes=minutes, noise_samples=grid.noise_samples)
-        train = train_rules if sees_pixels(grid.base.task, grid.base.policy) else train_attacker
+        train = train_rules if observes_pixels(grid.base.task, grid.base.policy) else train_attacker
         attacker = train(grid.base, grid.budgets, training, progress)
     # A given one is kept too, so that the run can be repeated from its directory.
-    if path is not None and not path.exists():
+    if path is not None and kept is None:
         attacker.save(path)
-    # Another one that is there may have taken minutes to learn.
-    if path is not None and load_attacker(path).sha256 != attacker.sha256:
-        raise InputError(f"{path} is another attacker than attacker=; leave that out, or choose another out=")
     return replace(grid, attacker=attacker)
 
 

@@ -166,14 +166,14 @@ def count_known(task: Task, policy: Policy) -> int:
     return count
 
 
-def sees_pixels(task: Task, policy: Policy) -> bool:
+def observes_pixels(task: Task, policy: Policy) -> bool:
     """Return whether an agent sees too many numbers for a network of the attacker's own."""
     return count_known(task, policy) > MOST_INPUTS
 
 
 def check_learnable(task: Task, policy: Policy) -> None:
     """Raise InputError if an attacker cannot be learned against an agent: on pixels its gradients are needed."""
-    if sees_pixels(task, policy):
+    if observes_pixels(task, policy):
         check_discrete(policy)
 
 

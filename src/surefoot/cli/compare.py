@@ -175,12 +175,7 @@ def _running_options(arguments: argparse.Namespace, a: str) -> dict[str, Any]:
 
 def _refuse_idle(arguments: argparse.Namespace) -> None:
     """Refuse options about running episodes where none are run."""
-    given = []
-    for name in (*RUNNING, *OF_ENVIRONMENT):
-        if getattr(arguments, name) != arguments.parser.get_default(name):
-            given.append("TASK" if name == "task" else f"--{name.replace('_', '-')}")
-    if given:
-        raise InputError(f"{', '.join(given)} cannot be combined with episodes: {IDLE}")
+    refuse(arguments, (*RUNNING, *OF_ENVIRONMENT), f"episodes: {IDLE}")
 
 
 def _find_agents(arguments: argparse.Namespace) -> tuple[str, str]:

@@ -342,7 +342,7 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], what: str) -> No
     given = []
     for name in names:
         if getattr(arguments, name) != arguments.parser.get_default(name):
-            given.append(f"--{name.replace('_', '-')}")
+            given.append("TASK" if name == "task" else f"--{name.replace('_', '-')}")
     if given:
         raise InputError(f"{', '.join(given)} cannot be combined with {what}")
 

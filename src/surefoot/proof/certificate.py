@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from surefoot.episodes import LIMITS, MOST_ASKED, Baseline, Episodes, checked_returns, mean_by_seed, names_limits
 from surefoot.errors import InputError
 from surefoot.files import number, numbers, read_json, untrusted, write_json
-from surefoot.noise import budget_sigma
+from surefoot.noise import budget_sigma, noisy_channel
 from surefoot.proof.rounding import format_exact, rounded_lower, rounded_upper
 
 if TYPE_CHECKING:
@@ -196,11 +196,7 @@ class Certificate(ABC):
     @property
     def channel(self) -> str:
         """What the attacks perturb that the bounds hold against: what has noise."""
-        if self.action_sigma == 0:
-            return "observations"
-        if self.sigma == 0:
-            return "actions"
-        return "observations and actions"
+        return noisy_channel(self.sigma, self.action_sigma)
 
     def is_about(self, metadata: Mapping[str, Any], sigma: float) -> bool:
         """Return whether this setup has the same task, agent and noise as the certificate."""

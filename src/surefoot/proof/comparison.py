@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from surefoot.episodes import MOST_ASKED, Episodes
 from surefoot.errors import InputError
 from surefoot.files import number, read_json, untrusted
-from surefoot.noise import Noise
+from surefoot.noise import Noise, noisy_channel
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.certificate import checked_budget
 from surefoot.proof.difference import Interval, Pairs, difference_interval, pair_up, rounded_interval
@@ -293,11 +293,9 @@ class Comparison:
     @property
     def _attack(self) -> str:
         """What A's bounds under attack hold against, by what of A has noise."""
-        if not self.sides["A"].get("action_sigma"):
-            return "attack"
-        if not self.sides["A"]["sigma"]:
-            return "action attack"
-        return "attack on observations and actions"
+        side = self.sides["A"]
+        channel = noisy_channel(side["sigma"], side.get("action_sigma", 0.0))
+        return {"observations": "attack", "actions": "action attack"}.get(channel, f"attack on {channel}")
 
     @property
     def could_not_see(self) -> str:

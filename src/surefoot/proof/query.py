@@ -17,7 +17,7 @@ import numpy as np
 
 from surefoot.episodes import MOST_ASKED, MOST_BOUNDED, Episodes
 from surefoot.errors import InputError
-from surefoot.noise import Noise
+from surefoot.noise import Noise, noisy_channel
 from surefoot.proof.certificate import Certificate, checked_budget
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.shared_budget import SharedBudget, SharedBudgetCertificate
@@ -252,12 +252,11 @@ class Query:
 
 def _channel_of_norm(noise: Noise) -> str:
     """Return what a norm other than l2 is about: what has noise, if that is not both."""
-    if noise.action_sigma == 0:
-        return "observations"
-    if noise.sigma > 0:
+    channel = noisy_channel(noise.sigma, noise.action_sigma)
+    if channel not in ("observations", "actions"):
         # A largest number, or a sum of absolute values, has a meaning in one unit alone.
         raise InputError("norm= is of observations or of actions; with noise on both omit it, budgets are then in l2")
-    return "actions"
+    return channel
 
 
 def _covered_observations(threat: Threat, max_steps: int) -> int:
