@@ -135,7 +135,7 @@ def captured_and_plain(settings, steps):
         waiting = dataclasses.replace(settings, learning_starts=10**9)
         loop = QLearningLoop(waiting, learner, players)
         loop.run_until(curve, 40 * settings.n_envs, None)
-        loop.close()
+        players.close()
         if not capture:
             learner.learn = lambda _fraction, own=learner: own.take_steps()
         for _ in range(steps + (0 if capture else 3)):  # capturing warms up with three real steps
