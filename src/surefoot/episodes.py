@@ -54,21 +54,13 @@ _LARGEST_FEATURE = 1e60  # its square, times a weight, is a float
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """The open-loop baseline: what the best known fixed sequence of actions reaches, under any observation attack.
+    """The open-loop baseline: what the best known fixed sequence of actions reaches, under any observation attack."""
 
-    Attributes:
-        mean: Estimated mean return.
-        sem: Its standard error.
-        n_episodes: Number of episodes it was measured on.
-        what: The actions in words.
-        command: The command that measures it.
-    """
-
-    mean: float
-    sem: float
-    n_episodes: int
-    what: str
-    command: str
+    mean: float  # estimated mean return
+    sem: float  # its standard error
+    n_episodes: int  # number of episodes it was measured on
+    what: str  # the actions in words
+    command: str  # the command that measures it
 
     def to_json(self) -> dict[str, Any]:
         """Return the baseline as ``run.json`` has it."""

@@ -23,16 +23,14 @@ class Noise:
     """Gaussian noise on every new observation: one standard deviation, or one per feature; and on every action.
 
     What has no noise, nothing is claimed about attacks on it: no attacker may change it.
-
-    Attributes:
-        sigma: The standard deviation; where features differ, the least of theirs. Budgets are then in units of the
-            least: the perturbation of feature i counts divided by sigma_i / sigma.
-        features: The standard deviation of each feature where they differ, else None. A feature with 0 has no noise.
-        action_sigma: The standard deviation of the noise on every number of an action, added behind the attacker.
     """
 
+    # The standard deviation; where features differ, the least of theirs. Budgets are then in units of the least: the
+    # perturbation of feature i counts divided by sigma_i / sigma.
     sigma: float
+    # The standard deviation of each feature where they differ, else None. A feature with 0 has no noise.
     features: tuple[float, ...] | None = None
+    # The standard deviation of the noise on every number of an action, added behind the attacker.
     action_sigma: float = 0.0
 
     def __post_init__(self) -> None:

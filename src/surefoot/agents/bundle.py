@@ -29,17 +29,11 @@ ENVIRONMENT_FACTS = ("environment", "env_kwargs", "wrappers", "env_modules", "su
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a run directory contains for whoever verifies it.
+    """What a run directory contains for whoever verifies it."""
 
-    Attributes:
-        agent: The agent's file or folder.
-        vecnormalize: The statistics of its observations, "none", or None where they are near the agent.
-        environment: What it says of the environment, as the run's setup does.
-    """
-
-    agent: Path
-    vecnormalize: str | None
-    environment: Mapping[str, Any]
+    agent: Path  # the agent's file or folder
+    vecnormalize: str | None  # the statistics of its observations, "none", or None where they are near the agent
+    environment: Mapping[str, Any]  # what it says of the environment, as the run's setup does
 
 
 def describe_environment(setup: Mapping[str, Any]) -> dict[str, Any]:

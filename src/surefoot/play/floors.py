@@ -24,17 +24,12 @@ DOCS = "guides/floor-and-ceiling.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How low and how high rewards can be.
+    """How low and how high rewards can be."""
 
-    Attributes:
-        step: Lowest and highest reward of every step; None where there is no bound.
-        once: What can come on top of that at most once per episode, or in all, 0 among it.
-        proof: Why, from the source; or why there is no bound.
-    """
-
-    step: tuple[float | None, float | None]
+    step: tuple[float | None, float | None]  # lowest and highest reward of every step; None where there is no bound
+    # What can come on top of that at most once per episode, or in all, 0 among it.
     once: tuple[float, float] = (0.0, 0.0)
-    proof: str
+    proof: str  # why, from the source; or why there is no bound
 
     @property
     def rewards(self) -> tuple[float | None, float | None]:

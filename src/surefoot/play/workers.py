@@ -66,15 +66,11 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class Processes:
-    """Processes of this machine.
+    """Processes of this machine."""
 
-    Attributes:
-        n: How many blocks they run at a time.
-        isolated: Whether no block is run in this process, not even by one worker: an environment or an agent that ends
-            its process, or crashes it, is then an error, and meets nothing that was run here before.
-    """
-
-    n: int
+    n: int  # how many blocks they run at a time
+    # Whether no block is run in this process, not even by one worker: an environment or an agent that ends its process,
+    # or crashes it, is then an error, and meets nothing that was run here before.
     isolated: bool = False
 
     def __post_init__(self) -> None:

@@ -154,21 +154,13 @@ def in_units(certificate: Certificate, raw_unit: float) -> Certificate:
 
 @dataclass(frozen=True)
 class BoundRow:
-    """One budget and its bounds.
+    """One budget and its bounds."""
 
-    Attributes:
-        l2_budget: The budget in l2, which attacks are measured in.
-        budget: The budget as text, in the norm that was asked for.
-        lower: The lower bound as text, rounded down.
-        upper: The upper bound as text, rounded up, or "unknown".
-        uninformative: Whether the lower bound is not above the open-loop baseline.
-    """
-
-    l2_budget: float
-    budget: str
-    lower: str
-    upper: str
-    uninformative: bool
+    l2_budget: float  # the budget in l2, which attacks are measured in
+    budget: str  # the budget as text, in the norm that was asked for
+    lower: str  # the lower bound as text, rounded down
+    upper: str  # the upper bound as text, rounded up, or "unknown"
+    uninformative: bool  # whether the lower bound is not above the open-loop baseline
 
     @property
     def cells(self) -> tuple[str, str, str]:
@@ -184,17 +176,12 @@ class BoundRow:
 
 @dataclass(frozen=True)
 class BoundsTable:
-    """The bounds of a certificate, smallest budget first.
+    """The bounds of a certificate, smallest budget first."""
 
-    Attributes:
-        heads: Headings of budget, lower and upper bound.
-        rows: A row for every budget.
-        note: What is said about the open-loop baseline: the footnote of marked rows where there are any; empty
-            without a baseline.
-    """
-
-    heads: tuple[str, str, str]
-    rows: list[BoundRow]
+    heads: tuple[str, str, str]  # headings of budget, lower and upper bound
+    rows: list[BoundRow]  # a row for every budget
+    # What is said about the open-loop baseline: the footnote of marked rows where there are any; empty without a
+    # baseline.
     note: str
 
     @property

@@ -52,17 +52,11 @@ NEIGHBORS = "rows of {} depend on what their neighbors do, or on when these end"
 
 @dataclass(frozen=True)
 class Table:
-    """What a simulator showed, by step and row; rows that are over show no more.
+    """What a simulator showed, by step and row; rows that are over show no more."""
 
-    Attributes:
-        observations: The observations, flat, from the first on.
-        rewards: The rewards.
-        over: Which rows were over after a step.
-    """
-
-    observations: NDArray[Any]
+    observations: NDArray[Any]  # the observations, flat, from the first on
     rewards: NDArray[np.float64]
-    over: NDArray[np.bool_]
+    over: NDArray[np.bool_]  # which rows were over after a step
 
     def rows(self) -> list[bytes]:
         """Return everything that each row showed."""
