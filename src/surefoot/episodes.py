@@ -405,11 +405,7 @@ def check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mappin
 
 
 def check_luck(what: str, luck: NDArray[Any], n_episodes: int) -> None:
-    """Reject what is no row of some moderate numbers for each episode.
-
-    Raises:
-        InputError: If it is none.
-    """
+    """Reject what is no row of some moderate numbers for each episode."""
     if luck.dtype != np.float64 or luck.ndim != 2 or len(luck) != n_episodes or not 1 <= luck.shape[1] <= MOST_FEATURES:
         raise InputError(
             f"{what} must be float64 with a row of 1 to {MOST_FEATURES} numbers for each of {n_episodes} episodes, got "

@@ -261,11 +261,7 @@ def parsed_array(content: bytes) -> NDArray[Any]:
 def read_npz(
     path: Path, what: str, *needs: str, most: int = MOST_ARRAYS
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read the header and the arrays that ``write_npz`` wrote; ``needs`` names arrays that must be there.
-
-    Raises:
-        InputError: If the file is absent or damaged, or its header (with a schema number) or an array is missing.
-    """
+    """Read the header and the arrays that ``write_npz`` wrote; ``needs`` names arrays that must be there."""
     arrays = read_arrays(path, most=most)
     header = header_of(path, arrays, what)
     if "schema" not in header or not arrays.keys() >= set(needs):

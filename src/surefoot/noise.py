@@ -68,9 +68,6 @@ class Noise:
         """Return the one budget that includes a budget for observations and one for actions.
 
         It is sqrt((B_o / sigma)^2 + (B_a / action_sigma)^2), counted in standard deviations where both have noise.
-
-        Raises:
-            InputError: If a budget is no number >= 0, or is for what has no noise.
         """
         parts = {"obs": (on_observations, self.sigma, "sigma"), "act": (on_actions, self.action_sigma, "action_sigma")}
         scaled = []
@@ -113,7 +110,6 @@ class Noise:
 
         Args:
             largest: Its largest absolute value; where features differ, each in units of its own sigma.
-            what: What it is, for the message.
         """
         # Where features differ, the caller has divided each by its own sigma.
         sigma = self.sigma if self.features is None else 1.0

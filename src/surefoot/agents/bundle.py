@@ -42,11 +42,7 @@ def describe_environment(setup: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_bundle(folder: Path, agent: str | Path, *, vecnormalize: str | None, command: str | None) -> None:
-    """Copy an agent and its statistics into a run directory, and say what made the run.
-
-    Raises:
-        InputError: If the agent is not a file.
-    """
+    """Copy an agent and its statistics into a run directory, and say what made the run."""
     check_bundled(agent)
     place = folder / AGENT_FOLDER
     statistics = vecnormalize
@@ -106,11 +102,7 @@ def _copy_agent(source: Path, place: Path) -> str:
 
 
 def read_bundle(folder: Path) -> Bundle | None:
-    """Return the agent of a run directory's bundle; None where there is none.
-
-    Raises:
-        InputError: If it names anything outside of the run directory.
-    """
+    """Return the agent of a run directory's bundle; None where there is none."""
     path = folder / BUNDLE_FILE
     if not path.is_file():
         return None

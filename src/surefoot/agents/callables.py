@@ -37,8 +37,6 @@ class CheckedOutput(nn.Module):
         """Wrap what answers.
 
         Args:
-            inner: Maps (rows, *shape), or (rows, n_stack, *shape), to any kind of answer.
-            spaces: What it is given, and what actions it has.
             ignores_draws: Whether what it draws at random is known not to change its answer.
         """
         super().__init__()

@@ -51,11 +51,7 @@ class Statistics:
         return True
 
     def over(self, shape: tuple[int, ...]) -> Statistics:
-        """Return the statistics of a stack of observations, where these are of one of them.
-
-        Raises:
-            InputError: If observations of ``shape`` are no stack of what these are statistics of.
-        """
+        """Return the statistics of a stack of observations, where these are of one of them."""
         own = self.mean.shape
         if own == shape:
             return self

@@ -200,7 +200,6 @@ class Channel:
 
         Args:
             clean: One row per environment that is left, in the precision of the environment or the agent.
-            rows: What an attacker's view shows of them; needed only where there is one.
         """
         moved = clean
         if self.ledger is not None:
@@ -267,13 +266,7 @@ class Ledger:
         """Open the books of ``n_envs`` rows.
 
         Args:
-            attacker: Who perturbs.
-            budget: Its budget.
-            policy: The victim, for the view.
             stream: The attacker's own random numbers, never the noise's.
-            n_envs: Number of environments.
-            shape: Shape of one observation.
-            max_steps: Longest episode.
             scope: What the budget bounds, by default the l2 norm of an episode's perturbations.
         """
         if not budget >= 0:

@@ -196,7 +196,6 @@ def known_rules(environment: gymnasium.Env[Any, Any], *transparent: type) -> Rul
     for every environment.
 
     Args:
-        environment: The environment, with its wrappers.
         transparent: Further wrappers that change neither actions nor rewards.
     """
     spec = environment.spec
@@ -231,10 +230,8 @@ def named_rules(
 
     Args:
         environment: A Gymnasium ID; nothing is known of ``module:factory``.
-        env_kwargs: What it is made with.
         wrappers: What is around it, from the inside out, as in setups.
         env_modules: Modules that are imported before: these may change anything.
-        success: The condition that is paid in place of the environment's rewards, if one is.
     """
     if success is not None:
         return SUCCESS

@@ -48,8 +48,6 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None, backwards:
     """Run one block from first to last step; a pure function of the plan and the index.
 
     Args:
-        plan: The plan.
-        index: The number of the block.
         watch: Called at every step, before the agent acts; it must not change anything.
         backwards: Whether the last draw of the noise is run first, which changes nothing where draws are independent.
     """

@@ -277,11 +277,7 @@ class Plan:
 
 
 def limits_of_actions(task: Task) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the lowest and the highest value of each number of an action.
-
-    Raises:
-        InputError: If actions are discrete, or have no limits.
-    """
+    """Return the lowest and the highest value of each number of an action."""
     spaces = task.spaces
     if spaces.n_actions is not None:
         raise InputError(f"noise and attacks on actions need continuous ones, {task.name} has discrete ones")

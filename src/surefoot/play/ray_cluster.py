@@ -53,9 +53,6 @@ def ray_cluster(address: str = "auto") -> Iterator[RayCluster]:
 
     Args:
         address: Host and port of the cluster, or "auto": that of ``RAY_ADDRESS``, else the one of this machine.
-
-    Raises:
-        InputError: If no cluster answers.
     """
     if ray.is_initialized():
         yield RayCluster()
@@ -75,12 +72,7 @@ def ray_cluster(address: str = "auto") -> Iterator[RayCluster]:
 
 
 def check_answer(address: str, seconds: float = ANSWER) -> None:
-    """Raise InputError unless a Ray cluster answers in time.
-
-    Args:
-        address: Host and port, or "auto".
-        seconds: How long it has.
-    """
+    """Raise InputError unless a Ray cluster answers in time."""
     if "://" in address:
         raise InputError(
             f"the address of a Ray cluster is HOST:PORT or auto, got {address}; run the command on a node of the "

@@ -51,9 +51,7 @@ class Workers(Protocol):
         """Yield (index, work(plan, index)) as they are finished; closing the generator ends the work.
 
         Args:
-            work: Computes one result, the same one wherever it is called.
             plan: Its first argument, sent once.
-            indices: Its second arguments.
             gpu: Share of a GPU that one result needs.
         """
 

@@ -64,7 +64,6 @@ def describe(certificate: Certificate, baseline: Baseline | None = None, require
     """Return the whole certificate as text.
 
     Args:
-        certificate: What to describe.
         baseline: Open-loop baseline to compare with; bounds below it are marked.
         required: Budget of a requirement, which the sentence is then about.
     """

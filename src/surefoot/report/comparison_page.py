@@ -23,8 +23,6 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
     """Write the page.
 
     Args:
-        comparison: What is proved.
-        path: Where it goes.
         tape: The episode that was recorded for it.
         reason: Why there is none although one was to be.
     """

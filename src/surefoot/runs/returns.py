@@ -62,9 +62,6 @@ def read_returns(
 
     Returns:
         The episodes, and in words what in the file was taken for their returns.
-
-    Raises:
-        InputError: If there are no returns, or more than one thing could be meant by them.
     """
     arrays: dict[str, NDArray[np.float64]] = {}
     if path.suffix == ".npz":
@@ -124,9 +121,6 @@ def read_record(
         ceiling: Highest return that is possible.
         only_wins: Whether only floor and ceiling can be returns.
         unlimited: Whether the limits of a file of returns may be unknown, because nothing is proved with it.
-
-    Raises:
-        InputError: If a run directory is not finished, or a file cannot be read.
     """
     if isinstance(source, Episodes):
         return source

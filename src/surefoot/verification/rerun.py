@@ -69,16 +69,7 @@ def rerun_episodes(
     seed: int | None,
     options: RerunOptions,
 ) -> None:
-    """Rerun a sample of the recorded episodes, then run fresh ones.
-
-    Args:
-        certified: The certificates of the run, with its files.
-        verdict: Where the checks are added.
-        blocks: How many blocks to rerun, as ``verify`` has it.
-        n_fresh: How many fresh episodes to run, as ``verify`` has it.
-        seed: Fixes which blocks are rerun.
-        options: What the caller gave and allowed.
-    """
+    """Rerun a sample of the recorded episodes, then run fresh ones."""
     plan = _load_plan(certified[0], options, verdict)
     if plan is not None:
         _rerun_plan(certified, plan, own_seed(plan), verdict, blocks, n_fresh, seed, options)

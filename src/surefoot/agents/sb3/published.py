@@ -64,11 +64,7 @@ class Published:
 
 
 def read_published(path: Path) -> Published:
-    """Read what lies around an SB3 model file; the path is the file, or a folder that holds one agent.
-
-    Raises:
-        InputError: If the folder holds none or several, or if its settings cannot be read.
-    """
+    """Read what lies around an SB3 model file; the path is the file, or a folder that holds one agent."""
     model = _model_in(path) if path.is_dir() else path
     folder = _settings_of(model)
     if folder is None:

@@ -93,8 +93,6 @@ class SuccessReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Wrap an environment.
 
         Args:
-            env: The environment, with its step limit.
-            condition: What is paid for.
             shown_rows: Returns what the last step showed, as rows, where the condition takes these.
         """
         super().__init__(env)

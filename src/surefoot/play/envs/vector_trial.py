@@ -76,13 +76,7 @@ class Table:
 
 
 def check_simulator(name: str, simulators: Simulators, max_steps: int) -> None:
-    """Raise InputError if the rows of a vector simulator break a rule that independent episodes need.
-
-    Args:
-        name: Of the simulator.
-        simulators: Makes it.
-        max_steps: After how many steps episodes are cut off.
-    """
+    """Raise InputError if the rows of a vector simulator break a rule that independent episodes need."""
     broken = run_apart(f"trying {name}", _broken_row_rule, (simulators, max_steps))
     if broken is not None:
         raise InputError(

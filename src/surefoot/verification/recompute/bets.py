@@ -134,10 +134,8 @@ def settled(
 
     Args:
         returns: All returns in order; for upper bounds, minus the returns.
-        claim: What the certificate says its bounds were computed from.
         ends: Floor and ceiling of these returns.
         bettors: Who was to bet what; first of all, if alpha was not split at once, who bet before.
-        rows: The bets that the certificate has recorded.
         open_account: Opens the account of a bettor, if it is no account of bets on returns.
     """
     floor, ceiling = ends
