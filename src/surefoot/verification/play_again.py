@@ -7,7 +7,7 @@ import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -52,6 +52,10 @@ class ForgedError(Exception):
 class RerunOptions:
     """What the caller gave and allowed: a certificate must not choose what is executed or opened here."""
 
+    # As ``verify`` has them: how many blocks to rerun, how many fresh episodes to run, and what fixes which blocks.
+    blocks: int | Literal["enough"] | None = "enough"
+    fresh: int | None = None
+    seed: int | None = None
     agent: object = None  # the agent that was certified, or None for a pretrained one
     environment: str | None = None  # the environment's ID or module:factory, where its name may import a module
     wrappers: tuple[str, ...] = ()  # the wrappers around it that may be called
