@@ -1,8 +1,7 @@
 """Results of episodes, as an immutable record that can be saved.
 
-``Episodes`` is the record: whatever runs episodes writes it, whatever proves reads it. Sigma is part of it, so that a
-certificate cannot be computed with another noise than the one that was run. ``checked_returns``,
-``check_return_limits`` and ``check_arrays`` check what is in it; ``Baseline`` is the open-loop baseline of a task.
+Whatever runs episodes writes ``Episodes``, whatever proves reads them. Sigma is part of them, so that a certificate
+cannot be computed with another noise than the one that was run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Files that are either whole or absent, and files of strangers read as data.
 
-Writing (``write_text``, ``write_json``, ``write_arrays``, ``write_npz``): under a temporary name, flushed, then
-renamed. Nothing here pickles: arrays go to ``.npz``, everything else to JSON.
-
-Reading (``read_bytes``, ``read_json``, ``read_arrays``, ``read_array``, ``read_npz``): executes no code, looks at sizes
-before it takes memory, and turns whatever goes wrong into one ``InputError``.
+Writing is under a temporary name, flushed, then renamed. Nothing here pickles: arrays go to ``.npz``, everything else
+to JSON. Reading executes no code, looks at sizes before it takes memory, and turns whatever goes wrong into one
+``InputError``.
 """
 
 from __future__ import annotations

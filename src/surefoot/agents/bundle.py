@@ -1,8 +1,4 @@
-"""A bundle: agent and statistics next to the certificate, and the command that verifies them anywhere.
-
-``write_bundle``  put both into a run directory
-``read_bundle``   where they are; whoever verifies checks the agent's hash, so that a bundle is never trusted
-"""
+"""A bundle: agent and statistics next to the certificate, and the command that verifies them anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a user names to what is run: ``plan_run``, ``resolve_agent``, ``as_processes``, ``keep_on_interrupt``."""
+"""From what a user names to what is run."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Blocks dealt to the nodes of a Ray cluster. It is imported only when a cluster is asked for.
-
-- ``ray_cluster`` connects to a cluster that answers; ``RayCluster`` are its nodes as workers.
-- ``Job``: what every node gets once, and checks: its code, versions and weights must be those of this machine.
-- ``Capacity``: how many blocks may be in flight, because nodes come and go.
-- ``BlockTasks``: Ray's tasks. A block that is lost with its node or its process is run again.
-"""
+"""Blocks dealt to the nodes of a Ray cluster. It is imported only when a cluster is asked for."""
 
 from __future__ import annotations
 
@@ -210,7 +204,7 @@ class RayCluster:
 
 
 class BlockTasks(Generic[Given, Result]):
-    """Ray's tasks, one for each block that runs, of a job that is sent once."""
+    """Ray's tasks, one for each block that runs; one that is lost with its node or its process is run again."""
 
     def __init__(self, job: Job[Given, Result], needs: dict[str, float]) -> None:
         # In a list, so that a worker gets the reference and unpacks the job once, not for every block.

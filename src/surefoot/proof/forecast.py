@@ -1,9 +1,5 @@
 """Before the certificate: how many episodes it will probably take, and which sigma certifies the most.
 
-``forecast``         what pilot episodes predict at a budget; an estimate, and nothing that is proved
-``best_achievable``  the best bound that any agent can get from so many episodes
-``best_forecast``    the forecast with the highest predicted bound
-
 Pilot episodes have a seed stream of their own, so that whatever is selected on them is certified on other episodes.
 """
 

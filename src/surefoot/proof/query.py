@@ -1,10 +1,4 @@
-"""What is asked of episodes, fixed before they are run; and the public functions that ask it.
-
-``Query``                  budgets, confidence, method, threat and norm; ``Query.for_task`` fills in default budgets
-``Norm``                   budgets in l1 or l-infinity
-``Units``                  sigma and budgets that are given in units of an agent's statistics
-``certify``, ``certify_shared_budget``, ``certify_per_step``   one function per threat
-"""
+"""What is asked of episodes, fixed before they are run; and the public functions that ask it."""
 
 from __future__ import annotations
 

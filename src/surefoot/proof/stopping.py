@@ -1,7 +1,6 @@
 """When a sequential run may stop: looks fixed by the number of episodes, and bounds valid at every look.
 
-``StoppingRule`` is what a run is for, ``Monitor`` watches its returns; ``StoppingMonitor`` is what all monitors have in
-common. The certificate is anytime-valid: it holds whenever and for whatever reason the run stops.
+The certificate is anytime-valid: it holds whenever and for whatever reason the run stops.
 """
 
 from __future__ import annotations

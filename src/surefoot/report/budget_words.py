@@ -1,10 +1,6 @@
 """What an attack budget is in the units of the observations: perturbations that use it up, in words.
 
 Numbers are rounded down, so that every perturbation that is named is within the budget.
-
-``explain_budget``  the words, for lists of numbers and for images
-``held_for``        the offsets that it allows over time, as a table
-``FEATURES``        names and units of the observations of known environments
 """
 
 from __future__ import annotations

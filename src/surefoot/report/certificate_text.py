@@ -1,10 +1,4 @@
-"""A certificate in words and as a table; every bound is rounded conservatively.
-
-The whole of it: ``describe`` (plain text of at most 78 columns), ``describe_briefly`` (a session), ``as_html`` (a
-notebook), ``as_frame`` (pandas).
-Its parts: ``headline`` (the sentence about one budget), ``bounds_table``, ``requested_lines`` (norm, probabilities,
-quantiles), ``notes`` (what a reader must know next to the table), ``certificate_statement`` (the sentence of its file).
-"""
+"""A certificate in words and as a table; every bound is rounded conservatively."""
 
 from __future__ import annotations
 

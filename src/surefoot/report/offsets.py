@@ -2,11 +2,6 @@
 
 An attacker that moves a feature by b at each of k steps uses an l2 budget of b sqrt(k), so that a budget B allows
 b = B / sqrt(k): a spike may be large, and what lasts must be small.
-
-``HeldBudget``  the offsets as numbers, as a small table, as lines of text, as a picture, one of them in words
-``named_features``  what a setup says about the features of an observation
-``noisy_parts``  the names of those that have noise, and of those that have none
-``coordinate_names``  what each number of an observation is called
 """
 
 from __future__ import annotations

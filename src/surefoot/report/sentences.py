@@ -1,9 +1,4 @@
-"""The sentences of a page: what is proved, what was measured, and how to read both.
-
-At the top: ``title_of``, ``opening_sentences``, ``lead_number``.
-About budgets: ``budget_meanings``, ``budget_examples``, ``excluded_threat``; about the curves: ``curve_words``.
-About an attack: ``attack_sentence``, ``attack_rows``, ``attack_notes``.
-"""
+"""The sentences of a page: what is proved, what was measured, and how to read both."""
 
 from __future__ import annotations
 

@@ -38,15 +38,12 @@ TRUTHS = {"true": 1.0, "false": 0.0}
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The returns of a file, what was taken for them, and the seeds of the episodes where it says them.
-
-    ``only_wins``  whether an episode is won or lost: then its return is 0 or 1
-    """
+    """The returns of a file, what was taken for them, and the seeds of the episodes where it says them."""
 
     returns: NDArray[np.float64]
     what: str
     seeds: tuple[int, ...] | None = None
-    only_wins: bool = False
+    only_wins: bool = False  # whether an episode is won or lost: then its return is 0 or 1
 
 
 def read_returns(
