@@ -109,17 +109,11 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of two agents, fixed before the first episode.
+    """What is asked of two agents, fixed before the first episode."""
 
-    Attributes:
-        confidence: That of the whole table.
-        budgets: Attack budgets above 0.
-        gate: What must be proved, or None.
-    """
-
-    confidence: float = 0.95
-    budgets: tuple[float, ...] = ()
-    gate: Gate | None = None
+    confidence: float = 0.95  # that of the whole table
+    budgets: tuple[float, ...] = ()  # attack budgets above 0
+    gate: Gate | None = None  # what must be proved, or None
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence)

@@ -30,13 +30,9 @@ _FIRST_REFUTATION = 1000  # episodes
 
 
 class StoppingMonitor(ABC):
-    """Inspects the returns so far, of one run or of several that go on in turn, and says whether to stop.
+    """Inspects the returns so far, of one run or of several that go on in turn, and says whether to stop."""
 
-    Attributes:
-        so_far: The bounds at the last look, in a few words.
-    """
-
-    so_far: str = ""
+    so_far: str = ""  # the bounds at the last look, in a few words
 
     def __init__(self) -> None:
         self._next_look = 1  # number of episodes of the first run
@@ -57,17 +53,12 @@ class StoppingMonitor(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class StoppingRule:
-    """What a run is for.
+    """What a run is for."""
 
-    Attributes:
-        budget: Attack budget that the rule is about.
-        tolerance: Stop when the lower bound is this close to the plug-in estimate of the worst-case mean.
-        require: Stop when the lower bound has reached this mean, or when it provably never will.
-    """
-
-    budget: float
+    budget: float  # attack budget that the rule is about
+    # Stop when the lower bound is this close to the plug-in estimate of the worst-case mean.
     tolerance: float | None = None
-    require: float | None = None
+    require: float | None = None  # stop when the lower bound has reached this mean, or when it provably never will
 
     def __post_init__(self) -> None:
         if self.tolerance is not None and not self.tolerance > 0:
