@@ -77,7 +77,7 @@ def unexpected(found, allowed):
 
 BASE = ("numpy", *(f"surefoot.{name}" for name in ("errors", "files", "provenance", "noise", "episodes")))
 TORCH = ("torch", "surefoot.compute")
-SHOWN = ("surefoot.report.certificate_text", "surefoot.report.certificate_figure")
+SHOWN = tuple(f"surefoot.report.{name}" for name in ("certificate_text", "comparison_text", "certificate_figure"))
 PLANNER = ("surefoot.proof.planning", "surefoot.proof.bounds")
 
 # What a module may import besides the standard library and its own folder; the longest name that fits decides.

@@ -13,7 +13,6 @@ import numpy as np
 from surefoot.episodes import Baseline
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
-from surefoot.proof.resolution import could_not_see
 from surefoot.proof.rounding import (
     count_decimals,
     format_budget,
@@ -441,6 +440,18 @@ def notes(certificate: Certificate) -> list[str]:
     if certificate.action_sigma > 0:
         lines.append(ACTUATOR_NOTE)
     return lines
+
+
+def could_not_see(smallest: float, n_episodes: int, what: str = "a loss of mean return", digits: int = 2) -> str:
+    """Return what is below the smallest loss or difference that so many episodes could have shown.
+
+    >>> could_not_see(4.07, 100, "a difference")
+    'What this run could not see: with 100 episodes a difference below 4.07 cannot be told from chance.'
+    """
+    return (
+        f"What this run could not see: with {n_episodes:,} episodes {what} below {format_upper(smallest, digits)} "
+        "cannot be told from chance."
+    )
 
 
 def _describe_episodes(certificate: Certificate) -> str:
