@@ -77,7 +77,7 @@ def unexpected(found, allowed):
 
 BASE = ("numpy", *(f"surefoot.{name}" for name in ("errors", "files", "provenance", "noise", "episodes")))
 TORCH = ("torch", "surefoot.compute")
-SHOWN = ("surefoot.report.certificate_text", "surefoot.report.certificate_figure")
+SHOWN = tuple(f"surefoot.report.{name}" for name in ("certificate_text", "comparison_text", "certificate_figure"))
 PLANNER = ("surefoot.proof.planning", "surefoot.proof.bounds")
 
 # What a module may import besides the standard library and its own folder; the longest name that fits decides.
@@ -137,28 +137,38 @@ ABOUT = {
     "surefoot.noise": "the noise on observations: `Noise`, one sigma or one per feature",
     "surefoot.episodes": "the episode data that connect the two halves: `Episodes`, `Baseline`",
     "surefoot.compute": "tensors of rows, threads, cores, kinds of processors",
-    "surefoot.agents": "anything that acts: networks, memory (frame stacks, recurrent states), loading an agent, the "
-    "deployed smoothed agent",
-    "surefoot.agents.sb3": "agents of Stable-Baselines3: reading and writing its zips",
-    "surefoot.play": "running episodes: tasks, floors, seeds (`streams`), perturbation + ledger + noise (`channel`), "
-    "the loop, workers, the open-loop baseline",
-    "surefoot.play.envs": "one environment or simulator: dynamics, resets, how it is made, its trial, a condition that "
-    "makes an episode a success, wrappers",
-    "surefoot.play.envs.atari": "Atari games: emulator processes, pixels",
-    "surefoot.attacks": "what an attacker tries: from a `View` to a perturbation",
-    "surefoot.train": "training agents under noise: trainers, presets, checkpoints, choosing weights",
-    "surefoot.proof": "which question, which threat model, which method; certificates; stopping; rounding of numbers",
-    "surefoot.proof.bounds": "what makes a bound true: a formula about probabilities, alpha, quantiles, capital",
-    "surefoot.proof.planning": "a choice that only decides how tight a bound is: method, guesses, bet sizes (stakes), "
-    "which claims are worth a bet, shares",
-    "surefoot.report": "a table, chart or page for people, made from certificates and attack results",
+    "surefoot.agents": "anything that acts: networks, the spaces they are made for (shapes, parts, units), "
+    "statistics of observations, memory (frame stacks, recurrent states), loading an agent and checking what it "
+    "answers, bundles, the deployed smoothed agent",
+    "surefoot.agents.sb3": "agents of Stable-Baselines3: reading its files, pickles and the folders of published "
+    "agents, rebuilding its networks, writing its zips",
+    "surefoot.play": "running episodes: what is run (`Task`, `Plan`), how an environment becomes a task, floors, "
+    "seeds (`streams`), perturbation + ledger + noise (`channel`), the loop, blocks, workers and clusters, what is "
+    "read at reset, the open-loop baseline",
+    "surefoot.play.envs": "one environment or simulator, or one of many rows: dynamics, resets, how it is made, its "
+    "trial, spaces in parts made flat, a condition that makes an episode a success, wrappers",
+    "surefoot.play.envs.atari": "Atari games: emulators, their processes, pixels",
+    "surefoot.attacks": "what an attacker tries: from a `View` to a perturbation, its search, direction and timing; "
+    "learning an attacker; the table of attacks",
+    "surefoot.train": "training agents under noise: trainers with their actors and critics, presets and settings, "
+    "checkpoints and curves, choosing weights",
+    "surefoot.proof": "what is asked (budgets, norm, units, threat model, method) and the certificate or comparison "
+    "that answers, as data; stopping; forecasts; rounding of numbers, numbers as text",
+    "surefoot.proof.bounds": "what makes a bound true: a formula about probabilities, alpha, quantiles, capital; "
+    "scores of returns; settling bets",
+    "surefoot.proof.planning": "a choice that only decides how tight a bound is: method, guesses, bet sizes "
+    "(stakes), which claims are worth a bet, shares",
+    "surefoot.report": "a sentence, table, chart or page for people, made from certificates, comparisons, attack "
+    "results and recorded episodes",
     "surefoot.runs": "sequences like run, certify, write, in memory or in a run directory: its file names, lock, "
-    "resuming, `run.json`; reading files of returns; recording one episode for the report",
-    "surefoot.verification": "checking someone's certificate: rerun blocks, compare fields",
-    "surefoot.verification.recompute": "computing a bound a second time, by other code, from given plans; which values "
-    "of files must agree",
-    "surefoot.api": "what a command does, as public functions: certify_run, attack, plan, tune, compare",
-    "surefoot.cli": "options, printing, exit codes; one file per command",
+    "resuming, `run.json`, shares; a grid of attacks; reading files of returns; recording one episode for the report",
+    "surefoot.verification": "checking someone's certificate: its limits and claims, rerun blocks, fresh episodes, "
+    "plans made again; the verdict",
+    "surefoot.verification.recompute": "computing a bound, or the sentence of a certificate, a second time, by other "
+    "code, from given plans; reading the files that are checked, and which of their values must agree",
+    "surefoot.api": "what a command does, as public functions with their arguments and defaults: certify_run, "
+    "attack, plan, tune, compare, measure_faults; what episodes cost",
+    "surefoot.cli": "options and how their values are read, printing, exit codes; one file per command",
 }
 BESIDE = {
     "study": "the paper's experiments: raw numbers (`study/data/`), figures, tables, claims; not in the wheel",

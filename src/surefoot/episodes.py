@@ -1,8 +1,7 @@
 """Results of episodes, as an immutable record that can be saved.
 
-``Episodes`` is the record: whatever runs episodes writes it, whatever proves reads it. Sigma is part of it, so that a
-certificate cannot be computed with another noise than the one that was run. ``checked_returns``,
-``check_return_limits`` and ``check_arrays`` check what is in it; ``Baseline`` is the open-loop baseline of a task.
+Whatever runs episodes writes ``Episodes``, whatever proves reads them. Sigma is part of them, so that a certificate
+cannot be computed with another noise than the one that was run.
 """
 
 from __future__ import annotations
@@ -54,21 +53,13 @@ _LARGEST_FEATURE = 1e60  # its square, times a weight, is a float
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """The open-loop baseline: what the best known fixed sequence of actions reaches, under any observation attack.
+    """The open-loop baseline: what the best known fixed sequence of actions reaches, under any observation attack."""
 
-    Attributes:
-        mean: Estimated mean return.
-        sem: Its standard error.
-        n_episodes: Number of episodes it was measured on.
-        what: The actions in words.
-        command: The command that measures it.
-    """
-
-    mean: float
-    sem: float
-    n_episodes: int
-    what: str
-    command: str
+    mean: float  # estimated mean return
+    sem: float  # its standard error
+    n_episodes: int  # number of episodes it was measured on
+    what: str  # the actions in words
+    command: str  # the command that measures it
 
     def to_json(self) -> dict[str, Any]:
         """Return the baseline as ``run.json`` has it."""
@@ -413,11 +404,7 @@ def check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mappin
 
 
 def check_luck(what: str, luck: NDArray[Any], n_episodes: int) -> None:
-    """Reject what is no row of some moderate numbers for each episode.
-
-    Raises:
-        InputError: If it is none.
-    """
+    """Reject what is no row of some moderate numbers for each episode."""
     if luck.dtype != np.float64 or luck.ndim != 2 or len(luck) != n_episodes or not 1 <= luck.shape[1] <= MOST_FEATURES:
         raise InputError(
             f"{what} must be float64 with a row of 1 to {MOST_FEATURES} numbers for each of {n_episodes} episodes, got "

@@ -1,10 +1,8 @@
 """Files that are either whole or absent, and files of strangers read as data.
 
-Writing (``write_text``, ``write_json``, ``write_arrays``, ``write_npz``): under a temporary name, flushed, then
-renamed. Nothing here pickles: arrays go to ``.npz``, everything else to JSON.
-
-Reading (``read_bytes``, ``read_json``, ``read_arrays``, ``read_array``, ``read_npz``): executes no code, looks at sizes
-before it takes memory, and turns whatever goes wrong into one ``InputError``.
+Writing is under a temporary name, flushed, then renamed. Nothing here pickles: arrays go to ``.npz``, everything else
+to JSON. Reading executes no code, looks at sizes before it takes memory, and turns whatever goes wrong into one
+``InputError``.
 """
 
 from __future__ import annotations
@@ -261,11 +259,7 @@ def parsed_array(content: bytes) -> NDArray[Any]:
 def read_npz(
     path: Path, what: str, *needs: str, most: int = MOST_ARRAYS
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read the header and the arrays that ``write_npz`` wrote; ``needs`` names arrays that must be there.
-
-    Raises:
-        InputError: If the file is absent or damaged, or its header (with a schema number) or an array is missing.
-    """
+    """Read the header and the arrays that ``write_npz`` wrote; ``needs`` names arrays that must be there."""
     arrays = read_arrays(path, most=most)
     header = header_of(path, arrays, what)
     if "schema" not in header or not arrays.keys() >= set(needs):

@@ -23,16 +23,14 @@ class Noise:
     """Gaussian noise on every new observation: one standard deviation, or one per feature; and on every action.
 
     What has no noise, nothing is claimed about attacks on it: no attacker may change it.
-
-    Attributes:
-        sigma: The standard deviation; where features differ, the least of theirs. Budgets are then in units of the
-            least: the perturbation of feature i counts divided by sigma_i / sigma.
-        features: The standard deviation of each feature where they differ, else None. A feature with 0 has no noise.
-        action_sigma: The standard deviation of the noise on every number of an action, added behind the attacker.
     """
 
+    # The standard deviation; where features differ, the least of theirs. Budgets are then in units of the least: the
+    # perturbation of feature i counts divided by sigma_i / sigma.
     sigma: float
+    # The standard deviation of each feature where they differ, else None. A feature with 0 has no noise.
     features: tuple[float, ...] | None = None
+    # The standard deviation of the noise on every number of an action, added behind the attacker.
     action_sigma: float = 0.0
 
     def __post_init__(self) -> None:
@@ -70,9 +68,6 @@ class Noise:
         """Return the one budget that includes a budget for observations and one for actions.
 
         It is sqrt((B_o / sigma)^2 + (B_a / action_sigma)^2), counted in standard deviations where both have noise.
-
-        Raises:
-            InputError: If a budget is no number >= 0, or is for what has no noise.
         """
         parts = {"obs": (on_observations, self.sigma, "sigma"), "act": (on_actions, self.action_sigma, "action_sigma")}
         scaled = []
@@ -115,7 +110,6 @@ class Noise:
 
         Args:
             largest: Its largest absolute value; where features differ, each in units of its own sigma.
-            what: What it is, for the message.
         """
         # Where features differ, the caller has divided each by its own sigma.
         sigma = self.sigma if self.features is None else 1.0

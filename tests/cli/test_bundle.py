@@ -3,14 +3,12 @@
 import json
 import shlex
 import shutil
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from cli_commands import refused, surefoot_command
-from surefoot.cli import certify
-from surefoot.files import write_json
+from surefoot import InputError, certify_run
 from surefoot.verification.allowed import verify_command
 
 RUN = ("certify", "--env", "CartPole-v1", "--max-steps", 20, "--sigma", 0.1, "--episodes", 40, "--workers", 1)
@@ -43,15 +41,21 @@ def test_it_is_verified_elsewhere_by_the_command_that_was_printed(bundle, models
     assert content["versions"]["surefoot"]
 
 
-def test_what_was_typed_is_what_is_bundled(monkeypatch, tmp_path):
+@pytest.mark.parametrize("named", [True, False])
+def test_what_was_typed_is_what_is_bundled(named, elsewhere, models, monkeypatch):
     """With other statistics it would be another agent; a pretrained one, which is named nowhere, needs no copy."""
     bundled = []
-    monkeypatch.setattr("surefoot.agents.bundle.write_bundle", lambda *given, **named: bundled.append((given, named)))
-    write_json(tmp_path / "setup.json", {"task": "cartpole-1"})
-    typed = Namespace(vecnormalize="mine/s.pkl", command_line="surefoot certify cartpole-1 --agent a.zip")
-    for agent in ("a.zip", None):
-        assert str(tmp_path) in certify._write_bundle(typed, agent, tmp_path)
-    assert bundled == [((tmp_path, "a.zip"), {"vecnormalize": "mine/s.pkl", "command": typed.command_line})]
+    monkeypatch.setattr("surefoot.api.certify.write_bundle", lambda *given, **how: bundled.append((given, how)))
+    agent = str(models / "PPO-CartPole-v1.zip")
+    words = (*RUN, "--agent", agent, "--vecnormalize", "none") if named else ("certify", "cartpole-1", *RUN[-4:])
+    surefoot_command(*words, "--out", "run", "--bundle", "--quiet")
+    if not named:
+        assert bundled == []
+        return
+    ((given, how),) = bundled
+    assert given == (Path("run"), agent)
+    assert how["vecnormalize"] == "none"
+    assert how["command"].startswith("surefoot certify --env CartPole-v1")
 
 
 def test_another_agent_in_the_bundle_is_not_believed(bundle, models, capsys):
@@ -95,6 +99,11 @@ def test_a_bundle_of_another_schema(bundle, capsys):
 def test_code_is_no_file(elsewhere, capsys):
     Path("mine.py").write_text("def act(seen):\n    return 0\n")
     refused(capsys, *RUN, "--agent", "mine:act", "--bundle", "--quiet", match="--bundle needs an agent in a file")
+
+
+def test_in_python_it_is_the_file_that_is_named(elsewhere):
+    with pytest.raises(InputError, match="bundle= needs an agent in a file, and mine:act is code"):
+        certify_run("cartpole-1", bundle="mine:act")
 
 
 TYPED = "surefoot certify --env my:Env --agent 'my agent.zip' --vecnormalize=s.pkl --allow-pickle --sigma 0.1"

@@ -14,7 +14,8 @@ from surefoot.verification.play_again import RerunOptions
 from surefoot.verification.verify import verify
 
 # What of the options is about the environment, or about how episodes are run, and has tests of its own.
-ELSEWHERE = {"environment", "wrappers", "env_modules", "env_kwargs", "success", "luck", "workers", "progress"}
+ELSEWHERE = {"blocks", "fresh", "seed", "environment", "wrappers", "env_modules", "env_kwargs", "success", "luck"}
+ELSEWHERE |= {"workers", "progress"}
 SETUP = {"agent": "mine", "agent_sha256": "0" * 64, "n_stack": 5, "stochastic": True, "pixel_max": 255}
 
 

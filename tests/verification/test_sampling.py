@@ -161,7 +161,7 @@ def test_one_forged_block_may_decide_wherever_nobody_has_measured_more(options, 
     second = Raw(name, asked, {"floor": 0.0}, {"returns": np.ones(60)}, None, None)
     verdict = Verdict(run="")
     first = second if name == COMPARED else replace(second, name="certificate.json", certificate={})
-    rerun._rerun_sample([first, second], plan, [0.0], verdict, 1, None, RerunOptions())
+    rerun._rerun_sample([first, second], plan, [0.0], verdict, RerunOptions(blocks=1))
     assert verdict.forged_blocks == n_forged
 
 
@@ -175,7 +175,7 @@ def test_bits_that_may_differ_honestly_excuse_no_others(wrong, ambiguous, result
     plan = Plan(task=short_pole(10), policy=balancer(), noise=Noise.of(0.2), **ONE_EACH, episodes_per_env=1)
     raw = Raw("certificate.json", {}, {"floor": 0.0}, {"returns": np.ones(60)}, None, None)
     verdict = Verdict(run="")
-    rerun._rerun_sample([raw], plan, [0.0], verdict, None, None, RerunOptions())
+    rerun._rerun_sample([raw], plan, [0.0], verdict, RerunOptions(blocks=None))
     (check,) = verdict.checks
     assert (check.name, check.result) == ("replay", result)
     assert all(line in check.detail for line in wrong + ambiguous)

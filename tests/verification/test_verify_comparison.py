@@ -250,7 +250,7 @@ def test_of_two_agents_what_was_more_likely_missed_is_said(order, monkeypatch):
     monkeypatch.setattr("surefoot.verification.rerun.rerun_compared", rerun_compared)
     verdict = Verdict(run="run")
     raw = SimpleNamespace(setup={})
-    rerun_sides({"A": raw, "B": raw}, verdict, None, None, None, RerunOptions(), None)
+    rerun_sides({"A": raw, "B": raw}, verdict, RerunOptions(blocks=None), None)
     assert (verdict.miss_least, verdict.replayed) == (0.2, [3])
 
 

@@ -1,8 +1,4 @@
-"""A bundle: agent and statistics next to the certificate, and the command that verifies them anywhere.
-
-``write_bundle``  put both into a run directory
-``read_bundle``   where they are; whoever verifies checks the agent's hash, so that a bundle is never trusted
-"""
+"""A bundle: agent and statistics next to the certificate, and the command that verifies them anywhere."""
 
 from __future__ import annotations
 
@@ -29,17 +25,11 @@ ENVIRONMENT_FACTS = ("environment", "env_kwargs", "wrappers", "env_modules", "su
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a run directory contains for whoever verifies it.
+    """What a run directory contains for whoever verifies it."""
 
-    Attributes:
-        agent: The agent's file or folder.
-        vecnormalize: The statistics of its observations, "none", or None where they are near the agent.
-        environment: What it says of the environment, as the run's setup does.
-    """
-
-    agent: Path
-    vecnormalize: str | None
-    environment: Mapping[str, Any]
+    agent: Path  # the agent's file or folder
+    vecnormalize: str | None  # the statistics of its observations, "none", or None where they are near the agent
+    environment: Mapping[str, Any]  # what it says of the environment, as the run's setup does
 
 
 def describe_environment(setup: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,11 +38,7 @@ def describe_environment(setup: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_bundle(folder: Path, agent: str | Path, *, vecnormalize: str | None, command: str | None) -> None:
-    """Copy an agent and its statistics into a run directory, and say what made the run.
-
-    Raises:
-        InputError: If the agent is not a file.
-    """
+    """Copy an agent and its statistics into a run directory, and say what made the run."""
     check_bundled(agent)
     place = folder / AGENT_FOLDER
     statistics = vecnormalize
@@ -112,11 +98,7 @@ def _copy_agent(source: Path, place: Path) -> str:
 
 
 def read_bundle(folder: Path) -> Bundle | None:
-    """Return the agent of a run directory's bundle; None where there is none.
-
-    Raises:
-        InputError: If it names anything outside of the run directory.
-    """
+    """Return the agent of a run directory's bundle; None where there is none."""
     path = folder / BUNDLE_FILE
     if not path.is_file():
         return None

@@ -2,9 +2,6 @@
 
 A network, an exported file or a function may answer with actions or with one value per action, as tensors, arrays or
 lists, alone or first of a tuple. Whatever else it answers is rejected with what was expected and what came.
-
-``CheckedOutput`` is the network of such a policy, ``probe_policy`` and ``from_function`` make one after a trial on
-made-up observations, ``check_policy`` and ``check_repeats`` compare the answers to the same rows.
 """
 
 from __future__ import annotations
@@ -37,8 +34,6 @@ class CheckedOutput(nn.Module):
         """Wrap what answers.
 
         Args:
-            inner: Maps (rows, *shape), or (rows, n_stack, *shape), to any kind of answer.
-            spaces: What it is given, and what actions it has.
             ignores_draws: Whether what it draws at random is known not to change its answer.
         """
         super().__init__()

@@ -75,11 +75,7 @@ class PixelScale(nn.Module):
 
 
 def scale_pixels(policy: Policy, spaces: Spaces, pixel_max: float | None) -> Policy:
-    """Return the policy for pixels from 0 to 1, which is how they are observed here.
-
-    Raises:
-        InputError: If observations are pixels and nothing says in what range the agent takes them, or they are not.
-    """
+    """Return the policy for pixels from 0 to 1, which is how they are observed here."""
     if not spaces.pixels:
         if pixel_max is not None:
             raise InputError("pixel_max= goes with observations that are pictures of bytes; leave it out")

@@ -38,9 +38,6 @@ class Memory(Protocol):
         """Return the memory after one more observation, differentiable with respect to it.
 
         Args:
-            memory: The memory after the step before, one row per episode.
-            seen: The newest observation.
-            action: The action of the step before; None if every row begins an episode.
             episode_start: Which rows begin an episode, so that neither their memory nor their last action counts; None
                 if none does.
         """

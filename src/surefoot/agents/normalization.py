@@ -23,20 +23,13 @@ from surefoot.errors import InputError
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Statistics:
-    """What an observation is normalized by: (observation - mean) / sqrt(var + epsilon), clipped to +-clip.
+    """What an observation is normalized by: (observation - mean) / sqrt(var + epsilon), clipped to +-clip."""
 
-    Attributes:
-        mean: Mean of each number of an observation, float64.
-        var: Variance of each, float64.
-        epsilon: Added to the variance.
-        clip: Largest absolute value that is left.
-        parts: Name and size of each part, where observations have parts; otherwise None.
-    """
-
-    mean: NDArray[np.float64]
-    var: NDArray[np.float64]
-    epsilon: float
-    clip: float
+    mean: NDArray[np.float64]  # mean of each number of an observation, float64
+    var: NDArray[np.float64]  # variance of each, float64
+    epsilon: float  # added to the variance
+    clip: float  # largest absolute value that is left
+    # Name and size of each part, where observations have parts; otherwise None.
     parts: tuple[tuple[str, int], ...] | None = None
 
     def __post_init__(self) -> None:
@@ -58,11 +51,7 @@ class Statistics:
         return True
 
     def over(self, shape: tuple[int, ...]) -> Statistics:
-        """Return the statistics of a stack of observations, where these are of one of them.
-
-        Raises:
-            InputError: If observations of ``shape`` are no stack of what these are statistics of.
-        """
+        """Return the statistics of a stack of observations, where these are of one of them."""
         own = self.mean.shape
         if own == shape:
             return self

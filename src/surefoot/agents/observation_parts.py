@@ -20,8 +20,6 @@ def join_parts(
 
     Args:
         observation: A mapping of arrays by name, or a tuple, nested as the space is; each one part, or rows of it.
-        parts: Name and size of each part, in order.
-        as_floats: Makes floats of one part, or says why it cannot.
     """
     found = dict(_walk_parts(observation))
     names = [name for name, _ in parts]

@@ -38,18 +38,12 @@ CELL_PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What the arrays of a recurrent agent do not say.
+    """What the arrays of a recurrent agent do not say."""
 
-    Attributes:
-        kind: "gru" or "lstm".
-        activation: Of encoder and head.
-        last_action: Whether the last action is an input: one-hot, or as it was; zeros at the first step.
-        squashed: Whether continuous actions go through tanh and are stretched to their bounds; otherwise clipped.
-    """
-
-    kind: str = "gru"
-    activation: str = "tanh"
-    last_action: bool = True
+    kind: str = "gru"  # "gru" or "lstm"
+    activation: str = "tanh"  # of encoder and head
+    last_action: bool = True  # whether the last action is an input: one-hot, or as it was; zeros at the first step
+    # Whether continuous actions go through tanh and are stretched to their bounds; otherwise clipped.
     squashed: bool = False
 
 

@@ -61,12 +61,7 @@ def check_row_answers(
     """Raise DependentRowsError if rows are answered differently in other company, by more than rounding explains.
 
     Args:
-        ask: What maps parts, of any number of rows, to numbers.
-        parts: What all rows were asked with.
-        together: The answers, when all rows were asked at once.
-        random: Chooses what is asked again.
         sizes: Numbers of rows of the groups that are asked again, besides single rows.
-        where: Where that happens, for the message.
         noisy: Which features of an observation have noise; None if all have.
     """
     # What an agent draws that is not declared stochastic must not change the run.

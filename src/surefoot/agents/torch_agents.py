@@ -107,9 +107,6 @@ def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: boo
     Its observations are those of the environment, or stacks of ``spaces.n_stack`` of them, frames first or side by
     side along the last axis, as the module takes them; images with channels last become channels first where it needs
     that. Continuous actions are clipped to the environment's bounds.
-
-    Raises:
-        InputError: If it does not answer rows of observations with actions or values, or not the same ones again.
     """
     try:
         # Copies of TorchScript's weights would else remember where they come from.

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from surefoot.agents.bundle import check_bundled, write_bundle
 from surefoot.agents.policies import Sigma
 from surefoot.api.returns import CertifiedRun
 from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
@@ -45,6 +46,7 @@ def certify_run(
     out: str | Path | None = None,
     record: bool = False,
     baseline: bool | None = None,
+    bundle: str | Path | tuple[str | Path, str | None] | None = None,
     progress_callback: ProgressCallback | None = None,
     command: str | None = None,
 ) -> CertifiedRun:
@@ -83,6 +85,8 @@ def certify_run(
         record: Whether to record one more episode, without and under attack, for the report.
         baseline: Whether to measure the open-loop baseline of an environment that has none yet, which says where the
             certificate is uninformative; by default where that takes few episodes next to those of the run.
+        bundle: The agent's file, or that and the file of its statistics (or "none"), to be copied into ``out``: then
+            ``surefoot.verify`` needs nothing else elsewhere.
         progress_callback: Called with the numbers of finished and of all episodes, and with ``stop`` also with the
             bound so far, in words.
         command: What was typed to get this; the report shows it.
@@ -96,6 +100,10 @@ def certify_run(
         n_episodes = N_EPISODES if stop is None else MOST_EPISODES
     if stop is not None and query is not None:
         _check_sequential(query)
+    bundled, statistics = bundle if isinstance(bundle, tuple) else (bundle, None)
+    if bundled is not None:
+        # Before hours of episodes.
+        check_bundled(bundled)
     plan = plan_run(
         as_task(task),
         agent,
@@ -150,6 +158,8 @@ def certify_run(
             command=command,
             record=record,
         )
+    if bundled is not None:
+        write_bundle(folder, bundled, vecnormalize=statistics, command=command)
     return CertifiedRun(certificate=certificate, directory=folder, task=plan.task, require=require)
 
 

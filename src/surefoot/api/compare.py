@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,25 +109,24 @@ def compare(
         gate = Gate(margin)
     question = Question(confidence=confidence, budgets=tuple(budgets), gate=gate)
     records = [read_record(one, floor=floor, ceiling=ceiling, only_wins=only_wins) for one in (a, b)]
+    running: dict[str, Any] = {
+        "task": task,
+        "sigma": sigma,
+        "sigma_b": sigma_b,
+        "action_sigma": action_sigma or None,
+        "action_sigma_b": action_sigma_b,
+        "attack": attack,
+        "seed": seed,
+        "n_stack": n_stack,
+        "stochastic": stochastic or None,
+        "pixel_max": pixel_max,
+        "allow_pickle": allow_pickle or None,
+        "vecnormalize": vecnormalize,
+        "vecnormalize_b": vecnormalize_b,
+        "record": record or None,
+    }
     if all(record is not None for record in records):
-        _refuse_running(
-            task=task,
-            sigma=sigma,
-            sigma_b=sigma_b,
-            action_sigma=action_sigma or None,
-            action_sigma_b=action_sigma_b,
-            attack=attack,
-            n_episodes=n_episodes,
-            max_episodes=max_episodes,
-            seed=seed,
-            n_stack=n_stack,
-            stochastic=stochastic or None,
-            pixel_max=pixel_max,
-            allow_pickle=allow_pickle or None,
-            record=record or None,
-            vecnormalize=vecnormalize,
-            vecnormalize_b=vecnormalize_b,
-        )
+        _refuse_running({**running, "n_episodes": n_episodes, "max_episodes": max_episodes})
         return _compare_records(records, (a, b), question, out=out, command=command)
     if any(record is not None for record in records):
         raise InputError("compare two agents, or the episodes of two; got an agent and episodes")
@@ -137,33 +136,20 @@ def compare(
     from surefoot.api.compared_agents import AgentOptions, compare_agents
 
     options = AgentOptions(
-        task=task,
-        sigma=sigma,
-        sigma_b=sigma_b,
-        action_sigma=action_sigma,
-        action_sigma_b=action_sigma_b,
-        attack=attack,
+        # What was not given is as there.
+        **{name: value for name, value in running.items() if value is not None},
         n_episodes=n_episodes or max_episodes or DEFAULT_MOST_EPISODES,
         anytime=max_episodes is not None,
-        seed=seed,
         device=device,
         workers=workers,
         out=None if out is None else Path(out),
-        declared={
-            "n_stack": n_stack,
-            "stochastic": stochastic,
-            "pixel_max": pixel_max,
-            "allow_pickle": allow_pickle,
-        },
-        vecnormalize=(vecnormalize, vecnormalize_b),
         progress_callback=progress_callback,
         command=command,
-        record=record,
     )
     return compare_agents(a, b, question, options)
 
 
-def _refuse_running(**given: object) -> None:
+def _refuse_running(given: Mapping[str, object]) -> None:
     named = [f"{name}=" for name, value in given.items() if value is not None]
     if named:
         raise InputError(f"{', '.join(named)} cannot be combined with episodes: none are run")

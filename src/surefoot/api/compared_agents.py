@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,23 +29,27 @@ if TYPE_CHECKING:
 class AgentOptions:
     """How two agents are run; ``surefoot.compare`` describes each."""
 
-    task: str | Task | None
-    sigma: Sigma | None
-    sigma_b: Sigma | None
-    action_sigma: float
-    action_sigma_b: float | None
-    attack: str | None
+    task: str | Task | None = None
+    sigma: Sigma | None = None
+    sigma_b: Sigma | None = None
+    action_sigma: float = 0.0
+    action_sigma_b: float | None = None
+    attack: str | None = None
     n_episodes: int
     anytime: bool
-    seed: int | None
+    seed: int | None = None
     device: str
     workers: AnyWorkers
     out: Path | None
-    declared: Mapping[str, Any]
-    vecnormalize: tuple[object, object]
+    n_stack: int | None = None
+    stochastic: bool = False
+    pixel_max: float | None = None
+    allow_pickle: bool = False
+    vecnormalize: object = None
+    vecnormalize_b: object = None
     progress_callback: ProgressCallback | None
     command: str | None
-    record: bool
+    record: bool = False
 
 
 def compare_agents(a: object, b: object, question: Question, options: AgentOptions) -> Comparison:
@@ -68,9 +71,9 @@ def compare_agents(a: object, b: object, question: Question, options: AgentOptio
     noises = [noise_of(task, sigma, options.action_sigma), noise_of(task, sigma_b, action_sigma_b)]
     if options.attack is not None and any(noise.action_sigma > 0 for noise in noises):
         raise InputError("attack= on B perturbs observations; with noise on actions (action_sigma=) leave it out")
-    plan_a = _plan_agent(a, task, noises[0], options, options.vecnormalize[0])
+    plan_a = _plan_agent(a, task, noises[0], options, options.vecnormalize)
     try:
-        plan_b = _plan_agent(b, task, noises[1], options, options.vecnormalize[1])
+        plan_b = _plan_agent(b, task, noises[1], options, options.vecnormalize_b)
     except InputError as error:
         raise InputError(str(error).replace("vecnormalize=", "vecnormalize_b=")) from error
     plans = _on_same_seeds(plan_a, plan_b, options.seed)
@@ -144,9 +147,18 @@ def _find_card(agent: object) -> dict[str, Any]:
 
 def _plan_agent(agent: object, task: Task, noise: Noise, options: AgentOptions, vecnormalize: object) -> Plan:
     """Return the run of one agent, before its seed is known: that follows from both."""
+    policy = resolve_agent(
+        agent,
+        task,
+        n_stack=options.n_stack,
+        stochastic=options.stochastic,
+        pixel_max=options.pixel_max,
+        allow_pickle=options.allow_pickle,
+        vecnormalize=vecnormalize,
+    )
     return Plan(
         task=task,
-        policy=resolve_agent(agent, task, **options.declared, vecnormalize=vecnormalize),
+        policy=policy,
         noise=noise,
         n_episodes=options.n_episodes,
         device=find_device(options.device, options.workers),

@@ -36,21 +36,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FaultSize:
-    """How large the perturbation of a fault would be.
+    """How large the perturbation of a fault would be."""
 
-    Attributes:
-        fault: Which one, of ``FAULTS``.
-        steps: For how many steps; of a delay, by how many.
-        mild: In a tenth of the episodes the l2 norm of all perturbations is below this.
-        median: In half of them.
-        n_episodes: In how many it was measured: those that are long enough.
-    """
-
-    fault: str
-    steps: int
-    mild: float
-    median: float
-    n_episodes: int
+    fault: str  # which one, of ``FAULTS``
+    steps: int  # for how many steps; of a delay, by how many
+    mild: float  # in a tenth of the episodes the l2 norm of all perturbations is below this
+    median: float  # in half of them
+    n_episodes: int  # in how many it was measured: those that are long enough
 
 
 def measure_faults(

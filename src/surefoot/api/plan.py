@@ -29,19 +29,12 @@ from surefoot.runs.certified import certified_run, run_name
 
 @dataclass(frozen=True)
 class Cost:
-    """What an episode of a pilot took on this machine: an estimate for larger runs.
+    """What an episode of a pilot took on this machine: an estimate for larger runs."""
 
-    Attributes:
-        core_seconds: Seconds of one core.
-        gpu_seconds: Seconds of the GPU; None where none was used.
-        block: Number of episodes that one core runs together.
-        cores: Number of cores to plan for.
-    """
-
-    core_seconds: float
-    gpu_seconds: float | None
-    block: int
-    cores: int
+    core_seconds: float  # seconds of one core
+    gpu_seconds: float | None  # seconds of the GPU; None where none was used
+    block: int  # number of episodes that one core runs together
+    cores: int  # number of cores to plan for
 
     def seconds(self, n_episodes: int) -> float:
         """Return how long so many episodes take: their blocks dealt to the cores, or on one GPU."""
@@ -88,17 +81,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class CostedForecast(Forecast):
-    """A forecast, and what the episodes cost.
+    """A forecast, and what the episodes cost."""
 
-    Attributes:
-        achievable: The best bound that so many episodes can certify, of an agent that never fails.
-        cost: What an episode costs.
-        fills_gpu: Whether the pilot filled a GPU, without which the cost is too high; True where there is none.
-    """
-
-    achievable: float
-    cost: Cost
-    fills_gpu: bool
+    achievable: float  # the best bound that so many episodes can certify, of an agent that never fails
+    cost: Cost  # what an episode costs
+    fills_gpu: bool  # whether the pilot filled a GPU, without which the cost is too high; True where there is none
 
     def to_json(self) -> dict[str, Any]:
         """Return the forecast as JSON data, with the cost of the episodes that it predicts."""

@@ -26,11 +26,7 @@ class Requirement(NamedTuple):
 
 
 def units_of_agent(policy: Policy, *, norm: str = "l2") -> Units:
-    """Return the units of an agent's VecNormalize, in which each feature has its own.
-
-    Raises:
-        InputError: If the agent has no statistics, or budgets have another norm than l2.
-    """
+    """Return the units of an agent's VecNormalize, in which each feature has its own."""
     # Agents need torch.
     from surefoot.agents.normalization import feature_scales
 
@@ -71,13 +67,7 @@ def stopping_rule(
 
     Args:
         sigma: The least sigma of the noise: the budget of ``tol`` where none is given.
-        require: What is to be proved; it alone does not make a run sequential.
         tol: By how much the lower bound may be below its limit.
-        tol_budget: The budget that ``tol`` is about.
-        max_episodes: Number of episodes after which a sequential run stops in any case.
-
-    Raises:
-        InputError: If nothing says when to stop, or two arguments are about different budgets.
     """
     if tol is None and max_episodes is None:
         if tol_budget is not None:

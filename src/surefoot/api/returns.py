@@ -63,15 +63,9 @@ def certify_returns(
     """Certify returns that others have measured.
 
     Args:
-        episodes: The returns.
-        query: What to certify.
-        require: What is to be proved.
         out: Directory for certificate and report; nothing is written without.
         source: What in a file was taken for the returns.
         command: What was typed to get this; the report shows it.
-
-    Raises:
-        InputError: If ``out`` holds a run of its own, or the query does not fit the episodes.
     """
     # A certificate of other returns must not stand next to the episodes of a run.
     if out is not None:

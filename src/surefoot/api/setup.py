@@ -1,4 +1,4 @@
-"""From what a user names to what is run: ``plan_run``, ``resolve_agent``, ``as_processes``, ``keep_on_interrupt``."""
+"""From what a user names to what is run."""
 
 from __future__ import annotations
 
@@ -35,13 +35,7 @@ def as_task(task: str | Task) -> Task:
 
 
 def resolve_agent(agent: object, task: Task, **options: Any) -> Policy:
-    """Return the agent as a policy for a task; one that is named code is first tried in a process that it may end.
-
-    Args:
-        agent: What names or is an agent.
-        task: What it is for.
-        options: What is declared about it, as ``surefoot.as_policy`` takes it.
-    """
+    """Return the agent as a policy for a task; one that is named code is first tried in a process that it may end."""
     make = partial(as_policy, agent, task.spaces, **options)
     if isinstance(agent, str) and IMPORT_NAME.fullmatch(agent):
         run_apart(f"trying the agent {agent}", _make_policy, make)
@@ -110,7 +104,6 @@ def as_processes(workers: AnyWorkers, gpu_share: float = 0.0) -> Workers:
     """Return workers; a number is one of processes, None as many as the machine can keep busy.
 
     Args:
-        workers: What was given.
         gpu_share: Share of a GPU that a block fills; as many processes share one.
     """
     if workers is None:

@@ -25,20 +25,14 @@ from surefoot.play.channel import View
 
 @dataclass(frozen=True)
 class AdaptivePGD(Described):
-    """Climb towards the action with the lowest clean value, within the allowance.
-
-    Attributes:
-        smoothing: The noise to average over.
-        iterations: Gradient steps per try.
-        tries: The first starts at the clean observation; later ones at a random point, or in a smaller ball.
-        certainty: A perturbation wins if the agent chooses the target under at least this share of the noise samples.
-    """
+    """Climb towards the action with the lowest clean value, within the allowance."""
 
     name: ClassVar[str] = "adaptive pgd"
 
-    smoothing: Smoothing = UNDEFENDED
-    iterations: int = 30
-    tries: int = 3
+    smoothing: Smoothing = UNDEFENDED  # the noise to average over
+    iterations: int = 30  # gradient steps per try
+    tries: int = 3  # the first starts at the clean observation; later ones at a random point, or in a smaller ball
+    # A perturbation wins if the agent chooses the target under at least this share of the noise samples.
     certainty: float = 0.5
 
     def __post_init__(self) -> None:

@@ -183,14 +183,11 @@ class Structured(Described):
 
     The certificate is tight for it (paper, section 4 and Appendix A): no attacker can lower a probability p further
     than this one does in its worst-case environment, to Phi(Phi^-1(p) - B / sigma). In others it may have no effect.
-
-    Attributes:
-        sign: +1 raises the coordinate, -1 lowers it.
     """
 
     name: ClassVar[str] = "structured"
 
-    sign: int = 1
+    sign: int = 1  # +1 raises the coordinate, -1 lowers it
 
     def __post_init__(self) -> None:
         if self.sign not in (1, -1):

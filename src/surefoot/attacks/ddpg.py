@@ -22,28 +22,19 @@ class DdpgAttack(Described):
     o' starts at o and goes down the gradient D of Q(C; o, pi(C'; o')) + ``weight`` ||o' - o||^2 (lambda) by steps of
     length ``step`` (eta), ``steps`` times (tau), projected on the ball of the budget left and on the box, and stops as
     soon as ||D|| <= ``tolerance`` ||o'||. The printed algorithm goes up the gradient, the text wants the minimum.
-
-    Attributes:
-        weight: The paper's lambda.
-        step: Step size eta.
-        steps: Step count tau.
-        tolerance: Of the stopping rule.
-        smoothing: For a smoothed agent: Q and pi get independent noise, the same samples at every step.
-        low: Box of the perturbed observation before the noise, one bound per feature.
-        high: Likewise.
-        least: A remaining budget smaller than this is not spent any more: a tenth of one step.
     """
 
     name: ClassVar[str] = "paper"
 
-    weight: float
-    step: float = 0.01
-    steps: int = 100
-    tolerance: float = 0.001
+    weight: float  # the paper's lambda
+    step: float = 0.01  # step size eta
+    steps: int = 100  # step count tau
+    tolerance: float = 0.001  # of the stopping rule
+    # For a smoothed agent: Q and pi get independent noise, the same samples at every step.
     smoothing: Smoothing = UNDEFENDED
-    low: tuple[float, ...] | None = None
-    high: tuple[float, ...] | None = None
-    least: float = 0.001
+    low: tuple[float, ...] | None = None  # box of the perturbed observation before the noise, one bound per feature
+    high: tuple[float, ...] | None = None  # likewise
+    least: float = 0.001  # a remaining budget smaller than this is not spent any more: a tenth of one step
 
     def __post_init__(self) -> None:
         if not self.weight >= 0:

@@ -23,24 +23,18 @@ class PaperAttack(Described):
     at o and climbs the log-softmax of the target by steps of length ``step`` (eta), projected on the ball of the budget
     left B, at most floor(``multiplier`` B / ``step``) times (nu), and stops as soon as the agent would choose it.
     Of the targets reached, the one with the lowest clean value wins; if none is reached, no budget is used.
-
-    Attributes:
-        lambda_q: The paper's threshold of values: budget is saved where no action is that much worse than the best.
-        step: Step size eta.
-        multiplier: Step multiplier nu.
-        smoothing: For a smoothed agent: every value and gradient is a mean over the same noise samples.
-        low: Box of the perturbed observation before the noise, one bound per feature or one for all.
-        high: Likewise.
     """
 
     name: ClassVar[str] = "paper"
 
-    lambda_q: float
-    step: float = 0.01
-    multiplier: float = 2.0
+    lambda_q: float  # the paper's threshold of values: budget is saved where no action is that much worse than the best
+    step: float = 0.01  # step size eta
+    multiplier: float = 2.0  # step multiplier nu
+    # For a smoothed agent: every value and gradient is a mean over the same noise samples.
     smoothing: Smoothing = UNDEFENDED
+    # Box of the perturbed observation before the noise, one bound per feature or one for all.
     low: tuple[float, ...] | None = None
-    high: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None  # likewise
 
     def __post_init__(self) -> None:
         if not self.lambda_q >= 0:

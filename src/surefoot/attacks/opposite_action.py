@@ -25,19 +25,13 @@ from surefoot.play.channel import View
 
 @dataclass(frozen=True)
 class OppositeAction(Described):
-    """Move the agent's action as far towards the opposite one as the allowance lets it, averaged over its noise.
-
-    Attributes:
-        smoothing: The noise to average over.
-        iterations: Gradient steps per try.
-        tries: The first starts at the clean observation, later ones at a random point.
-    """
+    """Move the agent's action as far towards the opposite one as the allowance lets it, averaged over its noise."""
 
     name: ClassVar[str] = "opposite action"
 
-    smoothing: Smoothing = UNDEFENDED
-    iterations: int = 10
-    tries: int = 2
+    smoothing: Smoothing = UNDEFENDED  # the noise to average over
+    iterations: int = 10  # gradient steps per try
+    tries: int = 2  # the first starts at the clean observation, later ones at a random point
 
     def __post_init__(self) -> None:
         if self.iterations < 1 or self.tries < 1:
@@ -74,19 +68,12 @@ class OppositeAction(Described):
 
 @dataclass(frozen=True, eq=False)
 class ActionPath:
-    """From the action that an agent would take to the opposite one, in units of the actions' ranges.
+    """From the action that an agent would take to the opposite one, in units of the actions' ranges."""
 
-    Attributes:
-        batch: What the agent has in mind.
-        usual: The action on the clean observation, averaged over noise.
-        opposite: The corner of the actions' box on the other side of its center.
-        unit: The range of each action.
-    """
-
-    batch: VictimBatch
-    usual: Tensor
-    opposite: Tensor
-    unit: Tensor
+    batch: VictimBatch  # what the agent has in mind
+    usual: Tensor  # the action on the clean observation, averaged over noise
+    opposite: Tensor  # the corner of the actions' box on the other side of its center
+    unit: Tensor  # the range of each action
 
     @classmethod
     def of(cls, batch: VictimBatch, clean: Tensor) -> ActionPath:

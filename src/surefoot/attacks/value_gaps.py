@@ -23,18 +23,13 @@ QUANTILES = (0.5, 0.75, 0.9)
 
 @dataclass(frozen=True)
 class GapRecorder:
-    """An attacker that changes nothing and notes how much worse an action could be made at every step.
+    """An attacker that changes nothing and notes how much worse an action could be made at every step."""
 
-    Attributes:
-        smoothing: The noise that values are averaged over.
-        attack: Whose reach counts: at steps where it changes the action, by how much that lowers the value. Without
-            one it is the gap between the best and the worst value.
-        gaps: What was noted.
-    """
-
-    smoothing: Smoothing
+    smoothing: Smoothing  # the noise that values are averaged over
+    # Whose reach counts: at steps where it changes the action, by how much that lowers the value. Without one it is the
+    # gap between the best and the worst value.
     attack: PaperAttack | None = None
-    gaps: list[Tensor] = field(default_factory=list)
+    gaps: list[Tensor] = field(default_factory=list)  # what was noted
 
     def propose(self, view: View) -> Tensor:
         """Note the gaps of this step, and propose no perturbation: so the whole budget is left at every step."""

@@ -35,15 +35,11 @@ MOST_PROBES = 16
 
 @dataclass(frozen=True)
 class Smoothing:
-    """The noise an attacker averages over: none for an undefended agent.
+    """The noise an attacker averages over: none for an undefended agent."""
 
-    Attributes:
-        sigma: Standard deviation of the victim's noise, or those of the features where they differ.
-        n_samples: Number of noise samples that an average is taken over (the paper: 128).
-    """
-
+    # Standard deviation of the victim's noise, or those of the features where they differ.
     sigma: float | tuple[float, ...] = 0.0
-    n_samples: int = 128
+    n_samples: int = 128  # number of noise samples that an average is taken over (the paper: 128)
 
     def __post_init__(self) -> None:
         sigmas = self.sigma if isinstance(self.sigma, tuple) else (self.sigma,)
@@ -112,30 +108,21 @@ def clean_values(view: View, smoothing: Smoothing, rows: Tensor | None = None) -
 
 @dataclass(eq=False)
 class VictimBatch:
-    """Agent memories and noise samples that an attack searches with, row by row.
+    """Agent memories and noise samples that an attack searches with, row by row."""
 
-    Attributes:
-        policy: The victim.
-        context: What agents remember of the steps before, with their perturbations and the noise really added.
-        action: The action of the step before; None when every row begins an episode.
-        episode_start: Which rows begin an episode, so that only the present observation counts; None when none does.
-        noise: Samples for the present observation, (rows, samples, *shape), or None for an undefended agent.
-        rows_per_pass: How many memories one pass through the network takes.
-        clean: The present observation as it is.
-        first_layer_output: What the network's first layer makes of memories with ``clean`` in them, (rows, samples,
-            ...). It is linear, so a search computes it once, and then adds that of the perturbation, the same for all
-            samples.
-        probes: Directions in which the values of an agent without gradients are compared, (directions, *shape).
-    """
-
-    policy: Policy
-    context: Tensor
-    action: Tensor | None
+    policy: Policy  # the victim
+    context: Tensor  # what agents remember of the steps before, with their perturbations and the noise really added
+    action: Tensor | None  # the action of the step before; None when every row begins an episode
+    # Which rows begin an episode, so that only the present observation counts; None when none does.
     episode_start: Tensor | None
+    # Samples for the present observation, (rows, samples, *shape), or None for an undefended agent.
     noise: Tensor | None
-    rows_per_pass: int
-    clean: Tensor
+    rows_per_pass: int  # how many memories one pass through the network takes
+    clean: Tensor  # the present observation as it is
+    # What the network's first layer makes of memories with ``clean`` in them, (rows, samples, ...). It is linear, so a
+    # search computes it once, and then adds that of the perturbation, the same for all samples.
     first_layer_output: Tensor | None = None
+    # Directions in which the values of an agent without gradients are compared, (directions, *shape).
     probes: Tensor | None = None
 
     @classmethod

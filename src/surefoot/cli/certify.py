@@ -33,6 +33,7 @@ from surefoot.cli.options import (
 )
 from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, RUN, STATISTICS, STOPPING, add_command, section
 from surefoot.cli.task import OF_ENVIRONMENT, add_task, limits_note, one_of, task_of
+from surefoot.files import read_json
 from surefoot.noise import Noise
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.query import NORMS, Query, Units
@@ -206,11 +207,6 @@ def run_certify(arguments: argparse.Namespace) -> int:
     needed = ("agent", "sigma") if arguments.action_sigma == 0 else ("agent",)
     task = task_of(arguments, *needed, chosen=chosen, gamma=arguments.gamma)
     agent = agent_of(arguments, chosen.agent, task)
-    if arguments.bundle and chosen.agent is not None:
-        from surefoot.agents.bundle import check_bundled
-
-        # Before hours of episodes.
-        check_bundled(chosen.agent)
     units = units_of(arguments, agent)
     from surefoot.api.setup import noise_of
 
@@ -251,6 +247,8 @@ def run_certify(arguments: argparse.Namespace) -> int:
             **pick(arguments, "draws_per_seed", "luck", "record", "baseline"),
             require=require,
             stop=stop,
+            # A pretrained agent, which is named nowhere, is found everywhere.
+            bundle=(chosen.agent, arguments.vecnormalize) if arguments.bundle and chosen.agent is not None else None,
             n_episodes=n_episodes,
             workers=workers,
             progress_callback=report,
@@ -265,23 +263,14 @@ def run_certify(arguments: argparse.Namespace) -> int:
     if (run.certificate.method_selection or {}).get("stopped") == "stopped by hand":
         notes.append("Interrupted: run the same command again to continue.")
     code = _show_run(arguments, run, notes, units)
-    if arguments.bundle and run.directory is not None:
-        command = _write_bundle(arguments, chosen.agent, run.directory)
-        if not arguments.json:
-            # On one line, however long: it is there to be copied.
-            print(f"Verify it anywhere with: {command}")
+    if arguments.bundle and run.directory is not None and not arguments.json:
+        from surefoot.verification.allowed import verify_command
+
+        setup = read_json(run.directory / "setup.json")
+        command = verify_command(run.directory, setup, arguments.command_line, has_bundle=True)
+        # On one line, however long: it is there to be copied.
+        print(f"Verify it anywhere with: {command}")
     return code
-
-
-def _write_bundle(arguments: argparse.Namespace, agent: str | None, folder: Path) -> str:
-    """Put the agent into the run directory; return the command that verifies it."""
-    from surefoot.agents.bundle import write_bundle
-    from surefoot.files import read_json
-    from surefoot.verification.allowed import verify_command
-
-    if agent is not None:
-        write_bundle(folder, agent, vecnormalize=arguments.vecnormalize, command=arguments.command_line)
-    return verify_command(folder, read_json(folder / "setup.json"), arguments.command_line, has_bundle=True)
 
 
 def _make_query(arguments: argparse.Namespace, task: Task | None, noise: Noise) -> Query:

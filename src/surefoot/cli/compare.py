@@ -18,6 +18,7 @@ from surefoot.cli.options import (
     add_workers,
     parse_budgets,
     parse_sigma,
+    pick,
     print_json,
     progress_bar,
     refuse,
@@ -31,9 +32,8 @@ from surefoot.errors import InputError
 if TYPE_CHECKING:
     from surefoot.proof.comparison import Comparison
 
-IDLE = "no episodes are run"
-# What says which episodes are run, besides how the environment is made.
-RUNNING: tuple[str, ...] = ("task", "env", "sigma", "sigma_b", "attack", "episodes", "max_episodes", "seed", "record")
+# What says which episodes are run, besides task and number: arguments of ``compare`` by the same names.
+RUNNING: tuple[str, ...] = ("sigma", "sigma_b", "attack", "max_episodes", "seed", "record")
 RUNNING += (*DECLARED, "vecnormalize_b", "action_sigma", "action_sigma_b")
 
 
@@ -152,30 +152,12 @@ def _running_options(arguments: argparse.Namespace, a: str) -> dict[str, Any]:
     if arguments.task is not None or arguments.env is not None or is_path(a):
         # The files of a published agent say what it was trained on, as --agent does for other commands.
         task = task_of(arguments, chosen=Chosen(arguments.task, arguments.env, a))
-    return {
-        "task": task,
-        "sigma": arguments.sigma,
-        "sigma_b": arguments.sigma_b,
-        "action_sigma": arguments.action_sigma,
-        "action_sigma_b": arguments.action_sigma_b,
-        "attack": arguments.attack,
-        "n_episodes": arguments.episodes,
-        "max_episodes": arguments.max_episodes,
-        "seed": arguments.seed,
-        "device": arguments.device,
-        "n_stack": arguments.n_stack,
-        "stochastic": arguments.stochastic,
-        "pixel_max": arguments.pixel_max,
-        "allow_pickle": arguments.allow_pickle,
-        "record": arguments.record,
-        "vecnormalize": arguments.vecnormalize,
-        "vecnormalize_b": arguments.vecnormalize_b,
-    }
+    return {"task": task, "n_episodes": arguments.episodes, **pick(arguments, *RUNNING, "device")}
 
 
 def _refuse_idle(arguments: argparse.Namespace) -> None:
     """Refuse options about running episodes where none are run."""
-    refuse(arguments, (*RUNNING, *OF_ENVIRONMENT), f"episodes: {IDLE}")
+    refuse(arguments, ("task", "env", "episodes", *RUNNING, *OF_ENVIRONMENT), "episodes: no episodes are run")
 
 
 def _find_agents(arguments: argparse.Namespace) -> tuple[str, str]:

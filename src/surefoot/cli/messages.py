@@ -20,12 +20,7 @@ VALUE_PATTERN = r"""True\b|"[^"]*"|'[^']*'|\([^()]*\)|\[[^\[\]]*\]|[\w+-]+(?:[.:
 
 
 def in_options(message: str, parser: argparse.ArgumentParser) -> str:
-    """Return a message with options in place of arguments: ``method="adaptive"`` is ``--method adaptive``.
-
-    Args:
-        message: What was raised.
-        parser: That of the command; what it does not know stays as it is.
-    """
+    """Return a message with options in place of arguments: ``method="adaptive"`` is ``--method adaptive``."""
     options = {}
     for option in parser._option_string_actions:
         options[option.removeprefix("--").replace("-", "_")] = option

@@ -37,8 +37,6 @@ def add_common(parser: argparse.ArgumentParser, *, writes: bool = True, own_seed
     """Add the options that every long run has.
 
     Args:
-        parser: Of the command.
-        writes: Whether it writes files, and needs a directory for them.
         own_seed: Whether the seed follows from agent and setup where none is given.
     """
     add_seed(parser, own=own_seed)
@@ -84,9 +82,7 @@ def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False, worker
     """Add the options that say which agent to run, and with how many processes.
 
     Args:
-        parser: Of the command.
         recorded: Whether a record says what else is declared about the agent.
-        workers: Whether other processes can run it.
     """
     section(parser, AGENT).add_argument(
         "--agent",

@@ -75,16 +75,7 @@ class Parser(argparse.ArgumentParser):
 def add_command(
     commands: Any, name: str, summary: str, *, usage: str, examples: Sequence[str], details: str = ""
 ) -> argparse.ArgumentParser:
-    """Add a subcommand with empty sections for its options.
-
-    Args:
-        commands: What ``add_subparsers`` returned.
-        name: Name of the subcommand.
-        summary: What it does, in one line without a full stop.
-        usage: What is typed after the name.
-        examples: Whole command lines.
-        details: More sentences for the help of the subcommand itself.
-    """
+    """Add a subcommand with empty sections for its options."""
     return _with_sections(
         commands.add_parser(name, help=summary, **_describe_parser(summary, usage, examples, details))
     )

@@ -114,11 +114,7 @@ def add_code(parser: argparse.ArgumentParser) -> None:
 
 
 def one_of(arguments: argparse.Namespace, command: str, *others: str) -> Chosen:
-    """Return what is named: exactly one of TASK, --env and ``others``, or the path of an agent, whose files say which.
-
-    Raises:
-        InputError: If none or more than one of them is given.
-    """
+    """Return what is named: one of TASK, --env and ``others``, or the path of an agent, whose files say which."""
     chosen = _find_chosen(arguments)
     given = {"task": chosen.task, "env": chosen.env}
     for name in others:
@@ -166,10 +162,8 @@ def task_of(
     """Return the task that is named, or that of the environment; what is missing is listed at once.
 
     Args:
-        arguments: The options.
         needed: Which other options --env needs, of ``WANTED``.
         chosen: Task, environment and agent; by default those of the options.
-        gamma: The discount.
     """
     from surefoot.play.tasks import discounted, get_task
 

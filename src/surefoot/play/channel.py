@@ -33,14 +33,10 @@ class Scope:
 
     >>> Scope(per_step=True, norm="linf").name
     'linf per step'
-
-    Attributes:
-        per_step: Whether every step has the whole budget.
-        norm: "l2", or with a budget per step "linf": every number is perturbed by at most the budget.
     """
 
-    per_step: bool = False
-    norm: str = "l2"
+    per_step: bool = False  # whether every step has the whole budget
+    norm: str = "l2"  # "l2", or with a budget per step "linf": every number is perturbed by at most the budget
 
     def __post_init__(self) -> None:
         if self.norm not in ATTACK_NORMS:
@@ -146,27 +142,16 @@ class Attacker(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows:
-    """What the loop knows of its rows, for the view of an attacker.
+    """What the loop knows of its rows, for the view of an attacker."""
 
-    Attributes:
-        episode: Which episode each row is.
-        step: How many of its steps are over.
-        episode_start: Which rows begin an episode; None if none does.
-        observation: The clean present observation.
-        state: The simulator's state, where it is shown.
-        memory: What the agents remember.
-        action: The action of the step before.
-        chosen: The present action, once it has been chosen.
-    """
-
-    episode: Tensor
-    step: Tensor
-    episode_start: Tensor | None
-    observation: Tensor
-    state: Tensor | None
-    memory: Tensor
-    action: Tensor | None
-    chosen: Tensor | None = None
+    episode: Tensor  # which episode each row is
+    step: Tensor  # how many of its steps are over
+    episode_start: Tensor | None  # which rows begin an episode; None if none does
+    observation: Tensor  # the clean present observation
+    state: Tensor | None  # the simulator's state, where it is shown
+    memory: Tensor  # what the agents remember
+    action: Tensor | None  # the action of the step before
+    chosen: Tensor | None = None  # the present action, once it has been chosen
 
 
 class Channel:
@@ -215,7 +200,6 @@ class Channel:
 
         Args:
             clean: One row per environment that is left, in the precision of the environment or the agent.
-            rows: What an attacker's view shows of them; needed only where there is one.
         """
         moved = clean
         if self.ledger is not None:
@@ -282,13 +266,7 @@ class Ledger:
         """Open the books of ``n_envs`` rows.
 
         Args:
-            attacker: Who perturbs.
-            budget: Its budget.
-            policy: The victim, for the view.
             stream: The attacker's own random numbers, never the noise's.
-            n_envs: Number of environments.
-            shape: Shape of one observation.
-            max_steps: Longest episode.
             scope: What the budget bounds, by default the l2 norm of an episode's perturbations.
         """
         if not budget >= 0:

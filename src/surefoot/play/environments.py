@@ -127,29 +127,17 @@ def task_of_card(card: Mapping[str, Any]) -> Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspected:
-    """What an environment says about itself.
+    """What an environment says about itself."""
 
-    Attributes:
-        source: How it is made.
-        spaces: Its observations and actions.
-        max_steps: After how many steps episodes are cut off, None if never.
-        proved: How low and high its rewards can be, as its rules prove it; None if they prove nothing.
-        reward_range: The range of every reward that was given.
-        is_known: Whether it is an environment of Gymnasium whose rules are known, as it is registered.
-        is_cartpole: Whether it is exactly the CartPole that is also written as tensors.
-        is_vector: Whether it is a vector simulator, which steps many rows at once.
-        step_seconds: How long a step takes, if it says so.
-    """
-
-    source: Source
-    spaces: Spaces
-    max_steps: int | None
-    proved: Rules | None
-    reward_range: tuple[float, float] | None
-    is_known: bool
-    is_cartpole: bool
-    is_vector: bool
-    step_seconds: float | None
+    source: Source  # how it is made
+    spaces: Spaces  # its observations and actions
+    max_steps: int | None  # after how many steps episodes are cut off, None if never
+    proved: Rules | None  # how low and high its rewards can be, as its rules prove it; None if they prove nothing
+    reward_range: tuple[float, float] | None  # the range of every reward that was given
+    is_known: bool  # whether it is an environment of Gymnasium whose rules are known, as it is registered
+    is_cartpole: bool  # whether it is exactly the CartPole that is also written as tensors
+    is_vector: bool  # whether it is a vector simulator, which steps many rows at once
+    step_seconds: float | None  # how long a step takes, if it says so
 
     @property
     def rules(self) -> Rules | None:

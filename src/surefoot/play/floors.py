@@ -24,17 +24,12 @@ DOCS = "guides/floor-and-ceiling.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How low and how high rewards can be.
+    """How low and how high rewards can be."""
 
-    Attributes:
-        step: Lowest and highest reward of every step; None where there is no bound.
-        once: What can come on top of that at most once per episode, or in all, 0 among it.
-        proof: Why, from the source; or why there is no bound.
-    """
-
-    step: tuple[float | None, float | None]
+    step: tuple[float | None, float | None]  # lowest and highest reward of every step; None where there is no bound
+    # What can come on top of that at most once per episode, or in all, 0 among it.
     once: tuple[float, float] = (0.0, 0.0)
-    proof: str
+    proof: str  # why, from the source; or why there is no bound
 
     @property
     def rewards(self) -> tuple[float | None, float | None]:
@@ -201,7 +196,6 @@ def known_rules(environment: gymnasium.Env[Any, Any], *transparent: type) -> Rul
     for every environment.
 
     Args:
-        environment: The environment, with its wrappers.
         transparent: Further wrappers that change neither actions nor rewards.
     """
     spec = environment.spec
@@ -236,10 +230,8 @@ def named_rules(
 
     Args:
         environment: A Gymnasium ID; nothing is known of ``module:factory``.
-        env_kwargs: What it is made with.
         wrappers: What is around it, from the inside out, as in setups.
         env_modules: Modules that are imported before: these may change anything.
-        success: The condition that is paid in place of the environment's rewards, if one is.
     """
     if success is not None:
         return SUCCESS

@@ -32,21 +32,13 @@ from surefoot.play.streams import DeployedStream, Purpose, Stream, block_seeds, 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Step:
-    """One step of all rows, for the ``watch`` callback.
+    """One step of all rows, for the ``watch`` callback."""
 
-    Attributes:
-        episode: Which episode each row runs, -1 where it is over.
-        observation: The clean observation.
-        seen: What the agent sees of it.
-        action: The action of the step before as the agent chose it, None at the first.
-        budget_used: The l2 budget used so far, this step included; None without an attacker.
-    """
-
-    episode: Tensor
-    observation: Tensor
-    seen: Tensor
-    action: Tensor | None
-    budget_used: Tensor | None
+    episode: Tensor  # which episode each row runs, -1 where it is over
+    observation: Tensor  # the clean observation
+    seen: Tensor  # what the agent sees of it
+    action: Tensor | None  # the action of the step before as the agent chose it, None at the first
+    budget_used: Tensor | None  # the l2 budget used so far, this step included; None without an attacker
 
 
 Watch = Callable[[Step], None]
@@ -56,8 +48,6 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None, backwards:
     """Run one block from first to last step; a pure function of the plan and the index.
 
     Args:
-        plan: The plan.
-        index: The number of the block.
         watch: Called at every step, before the agent acts; it must not change anything.
         backwards: Whether the last draw of the noise is run first, which changes nothing where draws are independent.
     """

@@ -34,47 +34,30 @@ CHANNELS = {"observations": ("observations",), "actions": ("actions",), "both": 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
-    """Which episodes are run, with which agent, noise and attacker.
-
-    Attributes:
-        task: The task.
-        policy: The agent; it must fit the task.
-        noise: Noise on every new observation, and on every action.
-        n_episodes: Number of episodes.
-        seed: Seed of the whole run.
-        purpose: What the episodes are for, as ``play.streams`` lists it: episodes of one seed and two purposes share no
-            random numbers. () is a certificate's.
-        device: "cpu" or "cuda".
-        n_envs: Environments that run in parallel in one block; the task's own number by default.
-        episodes_per_env: Episodes that each of them runs in turn; the task's own number by default.
-        attacker: Who perturbs, or None.
-        budget: The attacker's budget.
-        scope: What it bounds: by default the l2 norm of all perturbations of an episode.
-        channels: What it perturbs: "observations", "actions" or both.
-        per_step: Whether to keep the rewards of each step, for certificates against a budget per step.
-        draws_per_seed: How many episodes in a row have the same seed of the environment, and noise of their own.
-        luck: What is read of each episode at reset: places in the first observation ("0,2"), or ``module:function`` of
-            that observation and its info. None reads nothing.
-        deployed_noise: Whether noise is that of a deployed agent, in place of that of the seed: such episodes cannot be
-            repeated, and their setup says so, so that none are taken for those of a seed.
-    """
+    """Which episodes are run, with which agent, noise and attacker."""
 
     task: Task
-    policy: Policy
-    noise: Noise
+    policy: Policy  # the agent; it must fit the task
+    noise: Noise  # noise on every new observation, and on every action
     n_episodes: int = 10_000
-    seed: int = 0
+    seed: int = 0  # seed of the whole run
+    # What the episodes are for, as ``play.streams`` lists it: episodes of one seed and two purposes share no random
+    # numbers. () is a certificate's.
     purpose: tuple[int, ...] = ()
-    device: str = "cpu"
-    n_envs: int | None = None
-    episodes_per_env: int | None = None
-    attacker: Attacker | None = None
-    budget: float = 0.0
-    scope: Scope = EPISODE
-    channels: tuple[str, ...] = ("observations",)
-    per_step: bool = False
-    draws_per_seed: int = 1
+    device: str = "cpu"  # "cpu" or "cuda"
+    n_envs: int | None = None  # environments that run in parallel in one block; the task's own number by default
+    episodes_per_env: int | None = None  # episodes that each of them runs in turn; the task's own number by default
+    attacker: Attacker | None = None  # who perturbs, or None
+    budget: float = 0.0  # the attacker's budget
+    scope: Scope = EPISODE  # what it bounds: by default the l2 norm of all perturbations of an episode
+    channels: tuple[str, ...] = ("observations",)  # what it perturbs: "observations", "actions" or both
+    per_step: bool = False  # whether to keep the rewards of each step, for certificates against a budget per step
+    draws_per_seed: int = 1  # how many episodes in a row have the same seed of the environment, and noise of their own
+    # What is read of each episode at reset: places in the first observation ("0,2"), or ``module:function`` of that
+    # observation and its info. None reads nothing.
     luck: str | None = None
+    # Whether noise is that of a deployed agent, in place of that of the seed: such episodes cannot be repeated, and
+    # their setup says so, so that none are taken for those of a seed.
     deployed_noise: bool = False
 
     def __post_init__(self) -> None:
@@ -294,11 +277,7 @@ class Plan:
 
 
 def limits_of_actions(task: Task) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the lowest and the highest value of each number of an action.
-
-    Raises:
-        InputError: If actions are discrete, or have no limits.
-    """
+    """Return the lowest and the highest value of each number of an action."""
     spaces = task.spaces
     if spaces.n_actions is not None:
         raise InputError(f"noise and attacks on actions need continuous ones, {task.name} has discrete ones")

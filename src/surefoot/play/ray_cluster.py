@@ -1,10 +1,4 @@
-"""Blocks dealt to the nodes of a Ray cluster. It is imported only when a cluster is asked for.
-
-- ``ray_cluster`` connects to a cluster that answers; ``RayCluster`` are its nodes as workers.
-- ``Job``: what every node gets once, and checks: its code, versions and weights must be those of this machine.
-- ``Capacity``: how many blocks may be in flight, because nodes come and go.
-- ``BlockTasks``: Ray's tasks. A block that is lost with its node or its process is run again.
-"""
+"""Blocks dealt to the nodes of a Ray cluster. It is imported only when a cluster is asked for."""
 
 from __future__ import annotations
 
@@ -53,9 +47,6 @@ def ray_cluster(address: str = "auto") -> Iterator[RayCluster]:
 
     Args:
         address: Host and port of the cluster, or "auto": that of ``RAY_ADDRESS``, else the one of this machine.
-
-    Raises:
-        InputError: If no cluster answers.
     """
     if ray.is_initialized():
         yield RayCluster()
@@ -75,12 +66,7 @@ def ray_cluster(address: str = "auto") -> Iterator[RayCluster]:
 
 
 def check_answer(address: str, seconds: float = ANSWER) -> None:
-    """Raise InputError unless a Ray cluster answers in time.
-
-    Args:
-        address: Host and port, or "auto".
-        seconds: How long it has.
-    """
+    """Raise InputError unless a Ray cluster answers in time."""
     if "://" in address:
         raise InputError(
             f"the address of a Ray cluster is HOST:PORT or auto, got {address}; run the command on a node of the "
@@ -218,7 +204,7 @@ class RayCluster:
 
 
 class BlockTasks(Generic[Given, Result]):
-    """Ray's tasks, one for each block that runs, of a job that is sent once."""
+    """Ray's tasks, one for each block that runs; one that is lost with its node or its process is run again."""
 
     def __init__(self, job: Job[Given, Result], needs: dict[str, float]) -> None:
         # In a list, so that a worker gets the reference and unpacks the job once, not for every block.

@@ -48,7 +48,6 @@ def read_luck(luck: str, observations: Tensor, infos: Sequence[Mapping[str, Any]
     """Return a row of numbers for each of the first observations.
 
     Args:
-        luck: What is read.
         observations: As the environment gave them, before they are perturbed and before noise.
         infos: What it said with each, or None where it says nothing.
     """

@@ -46,12 +46,9 @@ def blocks_in_order(
     """Yield the blocks of the plan by their numbers, checked; close the generator when there are enough.
 
     Args:
-        plan: What to run.
-        workers: Number of processes to run blocks with, or other workers; they do not change the result.
         among: Numbers of the blocks to run; all of them by default.
         done: Blocks among them that have been run before, by number.
         on_block: Called with number and block of every other one, as it is finished.
-        progress: Called with the numbers of finished and of all episodes.
     """
     workers = as_workers(workers)
     ready = dict(done or {})

@@ -40,8 +40,6 @@ class RowChecks:
 
         Args:
             before: What the agent's memory was advanced with: memory, noisy observation, last action, fresh rows.
-            memory: The memory after that.
-            action: What the agent answered.
         """
         policy = self.policy
         count = len(action)

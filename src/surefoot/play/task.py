@@ -19,63 +19,43 @@ Limits = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """What an episode is worth, as far as the rules say.
+    """What an episode is worth, as far as the rules say."""
 
-    Attributes:
-        max_steps: Maximum episode length.
-        floor: Lowest return the rules allow.
-        ceiling: Highest return the rules allow, None if unknown.
-        holds_throughout: Whether the rewards so far are between floor and ceiling after every step, not only the last.
-        reward_range: Lowest and highest reward of one step, 0 among them, where they are known.
-        binary: Whether every return is the floor or the ceiling: a loss or a win.
-        gamma: The discount, where the return is sum gamma^t r_t; None for the plain sum.
-        stated: Which of these limits nothing proves: whoever made the task stated them.
-    """
-
-    max_steps: int
-    floor: float
-    ceiling: float | None
+    max_steps: int  # maximum episode length
+    floor: float  # lowest return the rules allow
+    ceiling: float | None  # highest return the rules allow, None if unknown
+    # Whether the rewards so far are between floor and ceiling after every step, not only the last.
     holds_throughout: bool = False
+    # Lowest and highest reward of one step, 0 among them, where they are known.
     reward_range: tuple[float, float] | None = None
-    binary: bool = False
-    gamma: float | None = None
-    stated: tuple[str, ...] = LIMITS
+    binary: bool = False  # whether every return is the floor or the ceiling: a loss or a win
+    gamma: float | None = None  # the discount, where the return is sum gamma^t r_t; None for the plain sum
+    stated: tuple[str, ...] = LIMITS  # which of these limits nothing proves: whoever made the task stated them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """What runs a task.
+    """What runs a task."""
 
-    Attributes:
-        batch: Builds a number of environments from a seed stream, with observations on a device.
-        open: Opens one Gymnasium environment with the task's rules, without noise or frame stack.
-        cartridge: The Atari game, where it is one.
-        fixed_rows: Whether all blocks of a run have the same number of rows, even where some have no episode to run.
-    """
-
+    # Builds a number of environments from a seed stream, with observations on a device.
     batch: Callable[[int, np.random.SeedSequence, torch.device], BatchEnv]
-    open: Callable[[], Any]
-    cartridge: Cartridge | None = None
+    open: Callable[[], Any]  # opens one Gymnasium environment with the task's rules, without noise or frame stack
+    cartridge: Cartridge | None = None  # the Atari game, where it is one
+    # Whether all blocks of a run have the same number of rows, even where some have no episode to run.
     fixed_rows: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """How a run is cut: what fits the cache on a CPU, what fills a GPU.
+    """How a run is cut: what fits the cache on a CPU, what fills a GPU."""
 
-    Attributes:
-        n_envs: Environments that run in parallel in one block.
-        episodes_per_env: Episodes that each of them runs in turn.
-        gpu_n_envs: ``n_envs`` on a GPU, where it differs.
-        gpu_episodes_per_env: ``episodes_per_env`` on a GPU, where it differs: more where starting takes longer.
-        recurrent_n_envs: ``n_envs`` of recurrent agents on a CPU, where it differs: their rows take less of the cache
-            than frame stacks and wide layers do.
-    """
-
-    n_envs: int = 32
-    episodes_per_env: int = 8
-    gpu_n_envs: int | None = None
+    n_envs: int = 32  # environments that run in parallel in one block
+    episodes_per_env: int = 8  # episodes that each of them runs in turn
+    gpu_n_envs: int | None = None  # ``n_envs`` on a GPU, where it differs
+    # ``episodes_per_env`` on a GPU, where it differs: more where starting takes longer.
     gpu_episodes_per_env: int | None = None
+    # ``n_envs`` of recurrent agents on a CPU, where it differs: their rows take less of the cache than frame stacks and
+    # wide layers do.
     recurrent_n_envs: int | None = None
 
     def on(self, device: torch.device, *, recurrent: bool = False) -> tuple[int, int]:
@@ -91,32 +71,21 @@ class Blocks:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperSetup:
-    """How the paper certifies and attacks a task.
+    """How the paper certifies and attacks a task."""
 
-    Attributes:
-        sigma: Standard deviation of the noise.
-        budgets: Attack budgets of its figures; none for a task that is not the paper's.
-        lambdas: What makes its attacks save their budget: value gaps lambda_Q, or weights lambda.
-    """
-
-    sigma: float = 0.2
-    budgets: tuple[float, ...] = ()
+    sigma: float = 0.2  # standard deviation of the noise
+    budgets: tuple[float, ...] = ()  # attack budgets of its figures; none for a task that is not the paper's
+    # What makes its attacks save their budget: value gaps lambda_Q, or weights lambda.
     lambdas: tuple[float, ...] = (0.0,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineSearch:
-    """How the open-loop baseline is searched for.
+    """How the open-loop baseline is searched for."""
 
-    Attributes:
-        actions: The actions that differ in what they do, where not all do.
-        n_search: Episodes per candidate.
-        n_measure: Episodes to measure the best one on.
-    """
-
-    actions: tuple[int, ...] | None = None
-    n_search: int = 2_000
-    n_measure: int = 100_000
+    actions: tuple[int, ...] | None = None  # the actions that differ in what they do, where not all do
+    n_search: int = 2_000  # episodes per candidate
+    n_measure: int = 100_000  # episodes to measure the best one on
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

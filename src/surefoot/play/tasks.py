@@ -218,7 +218,6 @@ def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] |
     gamma^T: where floor and ceiling hold for each of these, they hold for it too.
 
     Args:
-        task: The task.
         gamma: The discount, strictly between 0 and 1.
         limits: Floor and ceiling of the discounted return, where the task does not know the range of a step's reward.
     """

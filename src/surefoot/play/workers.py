@@ -51,9 +51,7 @@ class Workers(Protocol):
         """Yield (index, work(plan, index)) as they are finished; closing the generator ends the work.
 
         Args:
-            work: Computes one result, the same one wherever it is called.
             plan: Its first argument, sent once.
-            indices: Its second arguments.
             gpu: Share of a GPU that one result needs.
         """
 
@@ -66,15 +64,11 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class Processes:
-    """Processes of this machine.
+    """Processes of this machine."""
 
-    Attributes:
-        n: How many blocks they run at a time.
-        isolated: Whether no block is run in this process, not even by one worker: an environment or an agent that ends
-            its process, or crashes it, is then an error, and meets nothing that was run here before.
-    """
-
-    n: int
+    n: int  # how many blocks they run at a time
+    # Whether no block is run in this process, not even by one worker: an environment or an agent that ends its process,
+    # or crashes it, is then an error, and meets nothing that was run here before.
     isolated: bool = False
 
     def __post_init__(self) -> None:

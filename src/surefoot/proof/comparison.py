@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from surefoot.episodes import MOST_ASKED, Episodes
 from surefoot.errors import InputError
 from surefoot.files import number, read_json, untrusted
-from surefoot.noise import Noise, noisy_channel
+from surefoot.noise import Noise
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.certificate import checked_budget
 from surefoot.proof.difference import Interval, Pairs, difference_interval, pair_up, rounded_interval
@@ -37,13 +37,10 @@ from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.proposals import plug_in_means
 from surefoot.proof.planning.strategies import Bets, worst_means
 from surefoot.proof.query import check_confidence
-from surefoot.proof.resolution import could_not_see
 from surefoot.proof.rounding import (
-    count_decimals,
     format_exact,
     format_lower,
     format_noise,
-    format_percent,
     format_upper,
     rounded_lower,
     rounded_upper,
@@ -58,21 +55,9 @@ Floats = NDArray[np.float64]
 COMPARISON_FILE = "comparison.json"
 COMPARISON_SCHEMA = 1
 MOST_CHANGES = 10  # changed episodes that are named
-# Whoever reads of two agents may think of two algorithms.
-NOT_ALGORITHMS = (
-    "This is about these agents, not about the algorithms that trained them: another training run gives another "
-    "agent. 'surefoot compare --runs' compares algorithms."
-)
-PAIRED_BY = {
-    "seeds": "paired: both ran the same {n:,} episodes, with the same environment seeds and noise",
-    "independent": "unpaired: {n:,} episodes each that share no random numbers",
-    "unknown": "unpaired: nothing says which episodes of the two belong together",
-}
-# Of episodes that were run elsewhere nothing but the seed is known to be the same.
-_PAIRED_BY_FILES = "paired: {n:,} episodes of both have the same seeds in their files"
+PAIRINGS = ("seeds", "independent", "unknown")
 _FEWEST_EPISODES = 1_000  # before which nothing is given up
 _HOPELESS_GAP = 4.0  # in standard errors of B's mean
-_MOST_SHOWN_DIGITS = 15
 
 
 @dataclass(frozen=True)
@@ -109,17 +94,11 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of two agents, fixed before the first episode.
+    """What is asked of two agents, fixed before the first episode."""
 
-    Attributes:
-        confidence: That of the whole table.
-        budgets: Attack budgets above 0.
-        gate: What must be proved, or None.
-    """
-
-    confidence: float = 0.95
-    budgets: tuple[float, ...] = ()
-    gate: Gate | None = None
+    confidence: float = 0.95  # that of the whole table
+    budgets: tuple[float, ...] = ()  # attack budgets above 0
+    gate: Gate | None = None  # what must be proved, or None
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence)
@@ -247,111 +226,11 @@ class Comparison:
             return True
         return gate.is_met(self.interval.low) and all(gate.is_met(row.at_least) for row in self.attacked)
 
-    @property
-    def digits(self) -> int:
-        """Decimals with which a proved order also reads as one, although bounds are rounded outward."""
-        digits = count_decimals(*self.limits, self.means[0])
-        # two digits of the resolution, so that rounding widens the interval by a tenth at most
-        if self.interval.resolution > 0:
-            digits = max(digits, 1 - math.floor(math.log10(self.interval.resolution)))
-        digits = min(digits, _MOST_SHOWN_DIGITS)
-        while digits < _MOST_SHOWN_DIGITS and self.winner is not None:
-            low = float(format_lower(self.interval.low, digits))
-            high = float(format_upper(self.interval.high, digits))
-            if low > 0 or high < 0:
-                break
-            digits += 1
-        return digits
-
-    @property
-    def statement(self) -> str:
-        """The result in one or two sentences."""
-        low = format_lower(self.interval.low, self.digits)
-        high = format_upper(self.interval.high, self.digits)
-        a, b = self.names
-        found = f"mean return of A ({a}) minus that of B ({b}) is from {low} to {high}"
-        with_confidence = f"with {format_percent(self.question.confidence)} confidence the"
-        if self.winner is not None:
-            return f"{self.winner} is better: {with_confidence} {found}."
-        smallest = format_upper(self.interval.resolution, self.digits)
-        return (
-            f"Not separated: {with_confidence} {found}; a difference below {smallest} is invisible with these episodes."
-        )
-
-    @property
-    def assumption(self) -> str:
-        """What the user stated of the returns and nothing proves, as a sentence; empty if that is nothing."""
-        limits = {"floor": "no return is below {}", "ceiling": "no return is above {}"}
-        assumed = []
-        for name, limit in zip(limits, self.limits, strict=True):
-            if name in self.sides["A"].get("stated_by_user", ()):
-                assumed.append(limits[name].format(format_exact(limit)))
-        if not assumed:
-            return ""
-        return f"This assumes that {' and '.join(assumed)} (stated by the user, not proved)."
-
-    @property
-    def _attack(self) -> str:
-        """What A's bounds under attack hold against, by what of A has noise."""
-        side = self.sides["A"]
-        channel = noisy_channel(side["sigma"], side.get("action_sigma", 0.0))
-        return {"observations": "attack", "actions": "action attack"}.get(channel, f"attack on {channel}")
-
-    @property
-    def could_not_see(self) -> str:
-        """The smallest difference that these episodes could have shown."""
-        return could_not_see(self.interval.resolution, self.n_pairs, "a difference of mean returns", self.digits)
-
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Return the table: budget, difference, and what it rests on."""
-        digits = self.digits
-        low = format_lower(self.interval.low, digits)
-        high = format_upper(self.interval.high, digits)
-        paired = PAIRED_BY[self.pairing]
-        if self.pairing == "seeds" and self.sides["A"].get("seed") is None:
-            paired = _PAIRED_BY_FILES
-        table = [("0", f"{low} to {high}", paired.format(n=self.n_pairs))]
-        how = "without attack" if self.attacked_by is None else f"under the attack {self.attacked_by}"
-        for row in self.attacked:
-            proof = (
-                f"A at least {format_lower(row.lower, digits)} under any {self._attack}, B at most "
-                f"{format_upper(row.upper, digits)} {how}, and so under its worst one"
-            )
-            table.append((format_exact(row.budget), f"at least {format_lower(row.at_least, digits)}", proof))
-        return table
-
     def __str__(self) -> str:
-        rows = [("attack budget", "A minus B", "why"), *self.rows()]
-        widths = [max(len(row[column]) for row in rows) for column in range(2)]
-        lines = [self.statement]
-        # Next to the claim, which does not hold without it.
-        if self.assumption:
-            lines.append(self.assumption)
-        lines.append("")
-        for budget, difference, why in rows:
-            lines.append(f"{budget:>{widths[0]}}  {difference:>{widths[1]}}  {why}")
-        lines.append("")
-        if self.changes is not None:
-            lines.append(self.change_sentence)
-        lines.append(self.could_not_see)
-        lines.append(NOT_ALGORITHMS)
-        if self.question.gate is not None:
-            lines.append(f"{'Passed' if self.passed else 'NOT passed'}: {self.question.gate}.")
-        return "\n".join(lines)
+        # Imported when it is shown, as what draws it: proofs do not depend on how they are described.
+        from surefoot.report.comparison_text import describe_comparison
 
-    @property
-    def change_sentence(self) -> str:
-        """How many paired episodes differ, and which ones most."""
-        changes = self.changes
-        if changes is None:
-            return ""
-        counted = f"A's return is higher in {changes.higher:,} episodes, lower in {changes.lower:,}, equal in "
-        listed = []
-        for name, a, b in changes.largest[:3]:
-            listed.append(f"{name} ({a:g} and {b:g})")
-        if not listed:
-            return f"{counted}{changes.equal:,}."
-        return f"{counted}{changes.equal:,}; the largest differences are in episodes {', '.join(listed)}."
+        return describe_comparison(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as strict JSON data."""
@@ -436,7 +315,7 @@ def _from_json(content: Mapping[str, Any]) -> Comparison:
             raise ValueError(f"{len(changes['largest'])} changed episodes are listed, expected at most {MOST_CHANGES}")
         largest = tuple((int(name), number(a), number(b)) for name, a, b in changes["largest"])
         changes = Changes(int(changes["higher"]), int(changes["lower"]), int(changes["equal"]), largest)
-    if content["pairing"] not in PAIRED_BY:
+    if content["pairing"] not in PAIRINGS:
         raise ValueError(f"pairing {content['pairing']!r:.40}")
     a, b = content["names"]
     return Comparison(

@@ -1,9 +1,5 @@
 """Certificates against an attacker with one l2 budget for a whole episode (T1 to T3).
 
-``EpisodeBudget``       the threat
-``EpisodeCertificate``  its certificates, with probabilities, quantiles and CVaR where they come from a band
-``METHODS``             how bounds can be computed
-
 The error probability alpha = 1 - confidence is used once for the lower bounds and once for the upper ones. Everything
 in a certificate (means, probabilities, quantiles, CVaR, at the budgets asked for and at any other) follows from one
 band or from the bets made, so all its lower bounds hold simultaneously with the stated confidence, and so do all upper

@@ -1,9 +1,5 @@
 """Before the certificate: how many episodes it will probably take, and which sigma certifies the most.
 
-``forecast``         what pilot episodes predict at a budget; an estimate, and nothing that is proved
-``best_achievable``  the best bound that any agent can get from so many episodes
-``best_forecast``    the forecast with the highest predicted bound
-
 Pilot episodes have a seed stream of their own, so that whatever is selected on them is certified on other episodes.
 """
 
@@ -30,28 +26,21 @@ LONGEST = 10**9  # episodes beyond which no run is planned
 
 @dataclass(frozen=True)
 class Forecast:
-    """What pilot episodes predict for one agent at one budget.
-
-    Attributes:
-        worst: Plug-in estimate of the worst-case mean: about what infinitely many episodes would certify, biased up.
-        limit: Lower bound that ``episodes`` episodes would probably certify at that budget alone.
-        fixed: Number of episodes, fixed in advance, that probably prove the required mean, or None.
-        sequential: Number of episodes after which a sequential run has probably proved it, or None.
-        least: Number of episodes below which no agent could prove it, by any method, or None.
-    """
+    """What pilot episodes predict for one agent at one budget."""
 
     agent: str
     sigma: float
     budget: float
     pilot: int
     estimate: float
+    # Plug-in estimate of the worst-case mean: about what infinitely many episodes would certify, biased up.
     worst: float
     episodes: int
-    limit: float
+    limit: float  # lower bound that ``episodes`` episodes would probably certify at that budget alone
     require: float | None
-    fixed: int | None
-    sequential: int | None
-    least: int | None
+    fixed: int | None  # number of episodes, fixed in advance, that probably prove the required mean, or None
+    sequential: int | None  # number of episodes after which a sequential run has probably proved it, or None
+    least: int | None  # number of episodes below which no agent could prove it, by any method, or None
 
     def to_json(self) -> dict[str, Any]:
         """Return the forecast as JSON data."""

@@ -1,10 +1,4 @@
-"""What is asked of episodes, fixed before they are run; and the public functions that ask it.
-
-``Query``                  budgets, confidence, method, threat and norm; ``Query.for_task`` fills in default budgets
-``Norm``                   budgets in l1 or l-infinity
-``Units``                  sigma and budgets that are given in units of an agent's statistics
-``certify``, ``certify_shared_budget``, ``certify_per_step``   one function per threat
-"""
+"""What is asked of episodes, fixed before they are run; and the public functions that ask it."""
 
 from __future__ import annotations
 
@@ -29,19 +23,12 @@ NORMS = ("l2", "l1", "linf")
 
 @dataclass(frozen=True, kw_only=True)
 class Norm:
-    """Another norm than l2 of all perturbations that one budget covers; l2 budgets that include it are certified.
+    """Another norm than l2 of all perturbations that one budget covers; l2 budgets that include it are certified."""
 
-    Attributes:
-        name: "l1", the sum of all absolute values, or "linf", the largest of them.
-        coordinates: Number of values in one observation; needed for "linf".
-        observations: Number of observations that one budget covers; needed for "linf".
-        channel: What is perturbed: "observations", or "actions", whose numbers are then counted.
-    """
-
-    name: str
-    coordinates: int | None = None
-    observations: int | None = None
-    channel: str = "observations"
+    name: str  # "l1", the sum of all absolute values, or "linf", the largest of them
+    coordinates: int | None = None  # number of values in one observation; needed for "linf"
+    observations: int | None = None  # number of observations that one budget covers; needed for "linf"
+    channel: str = "observations"  # what is perturbed: "observations", or "actions", whose numbers are then counted
 
     def __post_init__(self) -> None:
         if self.name not in NORMS[1:]:
@@ -282,9 +269,6 @@ def default_budgets(sigma: float, *, scale: float = 1.0) -> tuple[float, ...]:
 class Units:
     """Units in which sigma and budgets are given: the environment's, or those of an agent's VecNormalize.
 
-    Attributes:
-        scales: What one normalized unit of each feature is in the environment's units; None for raw units.
-
     Example:
         >>> from surefoot.episodes import Noise
         >>> from surefoot.proof.query import Query, Units
@@ -293,6 +277,7 @@ class Units:
         ((0.0, 0.2), (0.05, 0.2))
     """
 
+    # What one normalized unit of each feature is in the environment's units; None for raw units.
     scales: tuple[float, ...] | None = None
 
     @property

@@ -1,10 +1,4 @@
-"""Bounds rounded outward, and numbers as text.
-
-``rounded_lower``, ``rounded_upper``                      bounds as they are certified
-``format_lower``, ``format_upper``                        certified bounds as text, rounded conservatively
-``format_estimate``                                       an estimate with its standard error
-``format_budget``, ``format_exact``, ``format_percent``   what was asked for, with all its digits
-"""
+"""Bounds rounded outward, and numbers as text."""
 
 from __future__ import annotations
 

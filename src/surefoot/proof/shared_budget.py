@@ -3,10 +3,6 @@
 Which of the two is fixed by the threat, before any return is seen. A budget that holds on average needs T5. A certain
 one is covered by T5 too, and by T2 with all of the budget in every episode; from the same distribution T7 is never
 below either of them.
-
-``SharedBudget``             the threat
-``SharedBudgetCertificate``  its certificates
-``entropy_cost``             what a budget buys, as relative entropy per episode
 """
 
 from __future__ import annotations

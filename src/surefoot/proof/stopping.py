@@ -1,7 +1,6 @@
 """When a sequential run may stop: looks fixed by the number of episodes, and bounds valid at every look.
 
-``StoppingRule`` is what a run is for, ``Monitor`` watches its returns; ``StoppingMonitor`` is what all monitors have in
-common. The certificate is anytime-valid: it holds whenever and for whatever reason the run stops.
+The certificate is anytime-valid: it holds whenever and for whatever reason the run stops.
 """
 
 from __future__ import annotations
@@ -31,13 +30,9 @@ _FIRST_REFUTATION = 1000  # episodes
 
 
 class StoppingMonitor(ABC):
-    """Inspects the returns so far, of one run or of several that go on in turn, and says whether to stop.
+    """Inspects the returns so far, of one run or of several that go on in turn, and says whether to stop."""
 
-    Attributes:
-        so_far: The bounds at the last look, in a few words.
-    """
-
-    so_far: str = ""
+    so_far: str = ""  # the bounds at the last look, in a few words
 
     def __init__(self) -> None:
         self._next_look = 1  # number of episodes of the first run
@@ -58,17 +53,12 @@ class StoppingMonitor(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class StoppingRule:
-    """What a run is for.
+    """What a run is for."""
 
-    Attributes:
-        budget: Attack budget that the rule is about.
-        tolerance: Stop when the lower bound is this close to the plug-in estimate of the worst-case mean.
-        require: Stop when the lower bound has reached this mean, or when it provably never will.
-    """
-
-    budget: float
+    budget: float  # attack budget that the rule is about
+    # Stop when the lower bound is this close to the plug-in estimate of the worst-case mean.
     tolerance: float | None = None
-    require: float | None = None
+    require: float | None = None  # stop when the lower bound has reached this mean, or when it provably never will
 
     def __post_init__(self) -> None:
         if self.tolerance is not None and not self.tolerance > 0:

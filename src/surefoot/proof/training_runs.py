@@ -33,22 +33,14 @@ class AlgorithmComparison:
     >>> compared = compare_training_runs([480, 500, 490, 495, 500], [300, 420, 350, 390, 410])
     >>> [round(value) for value in compared.iqm], compared.n_runs
     ([495, 383], (5, 5))
-
-    Attributes:
-        iqm: Interquartile means of A's and of B's runs.
-        intervals: Their intervals.
-        difference: A's interquartile mean minus B's.
-        interval: Its interval.
-        n_runs: Numbers of training runs.
-        confidence: Nominal, of each interval.
     """
 
-    iqm: tuple[float, float]
-    intervals: tuple[tuple[float, float], tuple[float, float]]
-    difference: float
+    iqm: tuple[float, float]  # interquartile means of A's and of B's runs
+    intervals: tuple[tuple[float, float], tuple[float, float]]  # their intervals
+    difference: float  # a's interquartile mean minus B's
     interval: tuple[float, float]
-    n_runs: tuple[int, int]
-    confidence: float
+    n_runs: tuple[int, int]  # numbers of training runs
+    confidence: float  # nominal, of each interval
 
     def to_json(self) -> dict[str, Any]:
         """Return the numbers as JSON data."""

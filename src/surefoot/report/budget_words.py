@@ -1,10 +1,6 @@
 """What an attack budget is in the units of the observations: perturbations that use it up, in words.
 
 Numbers are rounded down, so that every perturbation that is named is within the budget.
-
-``explain_budget``  the words, for lists of numbers and for images
-``held_for``        the offsets that it allows over time, as a table
-``FEATURES``        names and units of the observations of known environments
 """
 
 from __future__ import annotations
@@ -58,23 +54,14 @@ IMAGES = {"PongNoFrameskip": (84, 84), "FreewayNoFrameskip": (84, 84)}  # of the
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """What a budget is spent on.
+    """What a budget is spent on."""
 
-    Attributes:
-        features: Names and units, empty where they are unknown.
-        main: The feature that stands for all.
-        n: Number of values in one observation, None if unknown.
-        image: Whether observations are images with values from 0 to 1.
-        max_steps: Most steps of an episode, None if unknown.
-        scales: What one unit of budget is for each feature; empty where it is 1 for all.
-    """
-
-    features: tuple[tuple[str, str], ...]
-    main: int
-    n: int | None
-    image: bool
-    max_steps: int | None
-    scales: tuple[float, ...]
+    features: tuple[tuple[str, str], ...]  # names and units, empty where they are unknown
+    main: int  # the feature that stands for all
+    n: int | None  # number of values in one observation, None if unknown
+    image: bool  # whether observations are images with values from 0 to 1
+    max_steps: int | None  # most steps of an episode, None if unknown
+    scales: tuple[float, ...]  # what one unit of budget is for each feature; empty where it is 1 for all
 
 
 def explain_budget(

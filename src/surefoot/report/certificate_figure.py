@@ -27,23 +27,14 @@ RUN_MARKS = ("o", "s", "^", "D", "v", "x")
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnRun:
-    """A certificate and its curve, which may be finer than the budgets of the file.
+    """A certificate and its curve, which may be finer than the budgets of the file."""
 
-    Attributes:
-        label: What the legend calls it.
-        certificate: The certificate.
-        baseline: The open-loop baseline, where it is known.
-        budgets: Budgets of the curve.
-        lower: Its lower bounds; None where they are not known.
-        upper: Its upper bounds; None where there are none.
-    """
-
-    label: str
+    label: str  # what the legend calls it
     certificate: Certificate
-    baseline: Baseline | None
-    budgets: Sequence[float]
-    lower: Sequence[float | None]
-    upper: Sequence[float | None] | None
+    baseline: Baseline | None  # the open-loop baseline, where it is known
+    budgets: Sequence[float]  # budgets of the curve
+    lower: Sequence[float | None]  # its lower bounds; None where they are not known
+    upper: Sequence[float | None] | None  # its upper bounds; None where there are none
 
 
 def drawn_certificate(certificate: Certificate, baseline: Baseline | None = None) -> DrawnRun:

@@ -1,10 +1,4 @@
-"""A certificate in words and as a table; every bound is rounded conservatively.
-
-The whole of it: ``describe`` (plain text of at most 78 columns), ``describe_briefly`` (a session), ``as_html`` (a
-notebook), ``as_frame`` (pandas).
-Its parts: ``headline`` (the sentence about one budget), ``bounds_table``, ``requested_lines`` (norm, probabilities,
-quantiles), ``notes`` (what a reader must know next to the table), ``certificate_statement`` (the sentence of its file).
-"""
+"""A certificate in words and as a table; every bound is rounded conservatively."""
 
 from __future__ import annotations
 
@@ -19,7 +13,6 @@ import numpy as np
 from surefoot.episodes import Baseline
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
-from surefoot.proof.resolution import could_not_see
 from surefoot.proof.rounding import (
     count_decimals,
     format_budget,
@@ -64,7 +57,6 @@ def describe(certificate: Certificate, baseline: Baseline | None = None, require
     """Return the whole certificate as text.
 
     Args:
-        certificate: What to describe.
         baseline: Open-loop baseline to compare with; bounds below it are marked.
         required: Budget of a requirement, which the sentence is then about.
     """
@@ -154,21 +146,13 @@ def in_units(certificate: Certificate, raw_unit: float) -> Certificate:
 
 @dataclass(frozen=True)
 class BoundRow:
-    """One budget and its bounds.
+    """One budget and its bounds."""
 
-    Attributes:
-        l2_budget: The budget in l2, which attacks are measured in.
-        budget: The budget as text, in the norm that was asked for.
-        lower: The lower bound as text, rounded down.
-        upper: The upper bound as text, rounded up, or "unknown".
-        uninformative: Whether the lower bound is not above the open-loop baseline.
-    """
-
-    l2_budget: float
-    budget: str
-    lower: str
-    upper: str
-    uninformative: bool
+    l2_budget: float  # the budget in l2, which attacks are measured in
+    budget: str  # the budget as text, in the norm that was asked for
+    lower: str  # the lower bound as text, rounded down
+    upper: str  # the upper bound as text, rounded up, or "unknown"
+    uninformative: bool  # whether the lower bound is not above the open-loop baseline
 
     @property
     def cells(self) -> tuple[str, str, str]:
@@ -184,17 +168,12 @@ class BoundRow:
 
 @dataclass(frozen=True)
 class BoundsTable:
-    """The bounds of a certificate, smallest budget first.
+    """The bounds of a certificate, smallest budget first."""
 
-    Attributes:
-        heads: Headings of budget, lower and upper bound.
-        rows: A row for every budget.
-        note: What is said about the open-loop baseline: the footnote of marked rows where there are any; empty
-            without a baseline.
-    """
-
-    heads: tuple[str, str, str]
-    rows: list[BoundRow]
+    heads: tuple[str, str, str]  # headings of budget, lower and upper bound
+    rows: list[BoundRow]  # a row for every budget
+    # What is said about the open-loop baseline: the footnote of marked rows where there are any; empty without a
+    # baseline.
     note: str
 
     @property
@@ -461,6 +440,18 @@ def notes(certificate: Certificate) -> list[str]:
     if certificate.action_sigma > 0:
         lines.append(ACTUATOR_NOTE)
     return lines
+
+
+def could_not_see(smallest: float, n_episodes: int, what: str = "a loss of mean return", digits: int = 2) -> str:
+    """Return what is below the smallest loss or difference that so many episodes could have shown.
+
+    >>> could_not_see(4.07, 100, "a difference")
+    'What this run could not see: with 100 episodes a difference below 4.07 cannot be told from chance.'
+    """
+    return (
+        f"What this run could not see: with {n_episodes:,} episodes {what} below {format_upper(smallest, digits)} "
+        "cannot be told from chance."
+    )
 
 
 def _describe_episodes(certificate: Certificate) -> str:

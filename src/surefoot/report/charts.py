@@ -1,9 +1,4 @@
-"""Runs as the lines and marks of one chart: every bound is a line, every estimate a mark.
-
-``group_runs``            runs that can be drawn on the same axes, each with a label and a color
-``chart_data``            a group as the data that the page's script draws
-``find_inconsistencies``  attacks whose mean is below a certified bound
-"""
+"""Runs as the lines and marks of one chart: every bound is a line, every estimate a mark."""
 
 from __future__ import annotations
 

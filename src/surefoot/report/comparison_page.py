@@ -5,9 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from surefoot.files import write_text
-from surefoot.proof.comparison import NOT_ALGORITHMS, Comparison
+from surefoot.proof.comparison import Comparison
 from surefoot.proof.rounding import format_estimate, format_lower, format_percent, format_upper
 from surefoot.report import html
+from surefoot.report.comparison_text import (
+    NOT_ALGORITHMS,
+    describe_changes,
+    difference_rows,
+    digits_of,
+    smallest_difference,
+    state_assumption,
+    state_gate,
+    state_result,
+)
 from surefoot.report.finished_run import Tape
 from surefoot.report.html import escape
 from surefoot.report.page import drop_absent_parts, embed_json, fill_page, read_asset, why_no_replay
@@ -23,22 +33,20 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
     """Write the page.
 
     Args:
-        comparison: What is proved.
-        path: Where it goes.
         tape: The episode that was recorded for it.
         reason: Why there is none although one was to be.
     """
-    opening = [comparison.statement]
-    if comparison.assumption:
-        opening.append(comparison.assumption)
+    opening = [state_result(comparison)]
+    if assumed := state_assumption(comparison):
+        opening.append(assumed)
     if comparison.question.gate is not None:
-        opening.append(f"{'Passed' if comparison.passed else 'NOT passed'}: {comparison.question.gate}.")
-    opening += [comparison.could_not_see, NOT_ALGORITHMS]
+        opening.append(state_gate(comparison))
+    opening += [smallest_difference(comparison), NOT_ALGORITHMS]
     changed = []
     for name, a, b in comparison.changes.largest if comparison.changes else ():
         changed.append([str(name), f"{a:g}", f"{b:g}", f"{a - b:+g}"])
     changes = ""
-    sentence = comparison.change_sentence or "The episodes of the two have nothing in common: none can be compared."
+    sentence = describe_changes(comparison) or "The episodes of the two have nothing in common: none can be compared."
     if changed:
         heads = ["episode or seed", "return of A", "return of B", "difference"]
         changes = html.table("The largest differences; episodes.csv lists all", heads, changed)
@@ -54,7 +62,7 @@ def write_comparison_page(comparison: Comparison, path: Path, tape: Tape | None 
             "table": html.table(
                 f"{format_percent(comparison.question.confidence)} confidence",
                 ["attack budget", "A minus B", "why"],
-                comparison.rows(),
+                difference_rows(comparison),
                 kind="words interval",
             ),
             "chart": _draw_chart(comparison),
@@ -79,7 +87,7 @@ def _lead(comparison: Comparison) -> tuple[str, str]:
     if comparison.winner == "B":
         # By how much B is better, not A.
         low, high = -high, -low
-    digits = comparison.digits
+    digits = digits_of(comparison)
     size = f"{format_lower(low, digits)} to {format_upper(high, digits)}"
     if comparison.winner is None:
         return "Not separated", f"mean return of A minus that of B: {size}"
@@ -93,7 +101,7 @@ def _sides_table(comparison: Comparison) -> str:
         facts = comparison.sides[side]
         known = [
             ("episodes", f"{comparison.n_episodes[index]:,}"),
-            ("mean return (an estimate)", format_estimate(comparison.means[index], None, comparison.digits)),
+            ("mean return (an estimate)", format_estimate(comparison.means[index], None, digits_of(comparison))),
             ("seed", str(facts.get("seed"))),
             ("sha256 of the episodes", str(facts.get("record_sha256"))),
         ]
@@ -124,7 +132,8 @@ def _draw_chart(comparison: Comparison) -> str:
         f'<text x="{_LABELS}" y="{height - 6}">B better</text>',
         f'<text x="{_WIDTH - 10}" y="{height - 6}" text-anchor="end">A better</text>',
     ]
-    for index, ((low, high), (budget, difference, _)) in enumerate(zip(ranges, comparison.rows(), strict=True)):
+    rows = difference_rows(comparison)
+    for index, ((low, high), (budget, difference, _)) in enumerate(zip(ranges, rows, strict=True)):
         y = _ROW * index + 26
         left = place(low)
         right = place(high)

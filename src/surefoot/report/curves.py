@@ -1,10 +1,6 @@
 """Certificates as curves over a common list of budgets: values to draw, and the text that is shown of each.
 
 Text is made here, not in the page: lower bounds are rounded down, upper bounds up, estimates are never among them.
-
-``grid_of``                                        the budgets of a chart
-``own_curve``, ``perfect_curve``                   what is drawn of one certificate
-``line``, ``round_for_drawing``, ``round_number``  curves as the page's data
 """
 
 from __future__ import annotations

@@ -26,9 +26,6 @@ def write_evidence(
     """Write the page, ``evidence.html`` in the run directory by default, and return its path.
 
     ``verdict`` is what an independent recomputation of the run found, ``command`` what verifies it.
-
-    Raises:
-        InputError: If the run is not a certificate of an agent with a known hash, or its bounds were not recomputed.
     """
     if run.certificate is None:
         raise InputError(f"{folder} holds an attack; evidence is written for a certificate")

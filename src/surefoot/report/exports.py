@@ -1,9 +1,4 @@
-"""Runs as tables for papers and spreadsheets.
-
-``as_markdown``  one table per run with rounded bounds, rows below the open-loop baseline marked
-``as_latex``     one table of all runs, likewise: agents in rows, budgets in columns
-``as_csv``       one row per run and budget, numbers with all their digits
-"""
+"""Runs as tables for papers and spreadsheets."""
 
 from __future__ import annotations
 

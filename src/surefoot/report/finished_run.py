@@ -35,31 +35,19 @@ def scope_words(scope: object, channel: str = "observations") -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FinishedRun:
-    """A run of ``certify`` or ``attack``.
+    """A run of ``certify`` or ``attack``."""
 
-    Attributes:
-        name: Name of the run directory.
-        certificate: What is certified; None for an attack.
-        attack: Content of ``attack.json``; None for a certificate.
-        records: Episode data: one record for a certificate, one per budget (the strongest attack) for an attack.
-        identity: Task, agent, hash, seed and sigma per feature, as the files have them.
-        setup: Content of ``setup.json``.
-        notes: Content of ``run.json``.
-        tape: One episode, step by step, to look at.
-        digests: SHA-256 of the files, by name.
-        baseline: The task's open-loop baseline, where the run knew one.
-    """
-
-    name: str
-    certificate: Certificate | None
-    attack: Mapping[str, Any] | None
+    name: str  # name of the run directory
+    certificate: Certificate | None  # what is certified; None for an attack
+    attack: Mapping[str, Any] | None  # content of ``attack.json``; None for a certificate
+    # Episode data: one record for a certificate, one per budget (the strongest attack) for an attack.
     records: Sequence[Episodes]
-    identity: Mapping[str, Any]
-    setup: Mapping[str, Any]
-    notes: Mapping[str, Any]
-    tape: Tape | None
-    digests: Mapping[str, str]
-    baseline: Baseline | None
+    identity: Mapping[str, Any]  # task, agent, hash, seed and sigma per feature, as the files have them
+    setup: Mapping[str, Any]  # content of ``setup.json``
+    notes: Mapping[str, Any]  # content of ``run.json``
+    tape: Tape | None  # one episode, step by step, to look at
+    digests: Mapping[str, str]  # SHA-256 of the files, by name
+    baseline: Baseline | None  # the task's open-loop baseline, where the run knew one
 
     @property
     def proved(self) -> Certificate:

@@ -1,8 +1,4 @@
-"""Returns as histograms, and the budget usage of attacks over the steps of an episode.
-
-``histogram_data``, ``spending_data``  both as the page's data
-``histogram_rows``                     a histogram as a table
-"""
+"""Returns as histograms, and the budget usage of attacks over the steps of an episode."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Sentences, numbers and tables as HTML; every name in them is untrusted input and is escaped.
-
-At the top of a page: ``render_opening``, ``render_tiles``.
-Tables: ``bounds_tables``, ``comparison_table``, ``histogram_table``.
-Setups: ``render_setups``, ``known_facts``. Elements: ``table``, ``facts_list``, ``tag``, ``escape``, ``plain``.
-"""
+"""Sentences, numbers and tables as HTML; every name in them is untrusted input and is escaped."""
 
 from __future__ import annotations
 

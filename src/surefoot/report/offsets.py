@@ -2,11 +2,6 @@
 
 An attacker that moves a feature by b at each of k steps uses an l2 budget of b sqrt(k), so that a budget B allows
 b = B / sqrt(k): a spike may be large, and what lasts must be small.
-
-``HeldBudget``  the offsets as numbers, as a small table, as lines of text, as a picture, one of them in words
-``named_features``  what a setup says about the features of an observation
-``noisy_parts``  the names of those that have noise, and of those that have none
-``coordinate_names``  what each number of an observation is called
 """
 
 from __future__ import annotations
@@ -31,32 +26,20 @@ ROUND_STEPS = (2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_
 
 @dataclass(frozen=True)
 class Feature:
-    """A part of an observation that an attacker can reach.
+    """A part of an observation that an attacker can reach."""
 
-    Attributes:
-        name: What it is called.
-        unit: Of its numbers; empty where nobody has said it.
-        scale: How much of it one unit of budget buys.
-    """
-
-    name: str
-    unit: str = ""
-    scale: float = 1.0
+    name: str  # what it is called
+    unit: str = ""  # of its numbers; empty where nobody has said it
+    scale: float = 1.0  # how much of it one unit of budget buys
 
 
 @dataclass(frozen=True)
 class HeldOffset:
-    """A duration, and how large an offset of each feature that is held for so long uses up the budget.
+    """A duration, and how large an offset of each feature that is held for so long uses up the budget."""
 
-    Attributes:
-        steps: Steps for which it is held.
-        duration: The same in words.
-        sizes: One for each feature, if that alone is moved.
-    """
-
-    steps: int
-    duration: str
-    sizes: tuple[float, ...]
+    steps: int  # steps for which it is held
+    duration: str  # the same in words
+    sizes: tuple[float, ...]  # one for each feature, if that alone is moved
 
 
 @dataclass(frozen=True)

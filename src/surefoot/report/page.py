@@ -1,8 +1,4 @@
-"""The HTML report of one or several runs: one file that needs no network and runs only its own script.
-
-``write_report``, ``build_page``      the page
-``fill_page``, ``read_asset``         templates, which comparisons and the evidence for auditors use too
-"""
+"""The HTML report of one or several runs: one file that needs no network and runs only its own script."""
 
 from __future__ import annotations
 

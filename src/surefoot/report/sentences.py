@@ -1,9 +1,4 @@
-"""The sentences of a page: what is proved, what was measured, and how to read both.
-
-At the top: ``title_of``, ``opening_sentences``, ``lead_number``.
-About budgets: ``budget_meanings``, ``budget_examples``, ``excluded_threat``; about the curves: ``curve_words``.
-About an attack: ``attack_sentence``, ``attack_rows``, ``attack_notes``.
-"""
+"""The sentences of a page: what is proved, what was measured, and how to read both."""
 
 from __future__ import annotations
 
@@ -12,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from surefoot.errors import InputError
-from surefoot.proof.comparison import NOT_ALGORITHMS
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.rounding import format_budget, format_estimate, format_exact, format_lower
 from surefoot.report.budget_words import explain_budget
 from surefoot.report.certificate_text import asked_budgets, headline, norm_of
 from surefoot.report.charts import Group
+from surefoot.report.comparison_text import NOT_ALGORITHMS
 from surefoot.report.finished_run import CHANNELS, FinishedRun, scope_words
 
 IDLE_SHARE = 0.01  # of the budget: an attack that used less did not attack

@@ -1,8 +1,4 @@
-"""A recorded episode as the page shows it: numbers for small observations, one sheet of pictures for images.
-
-``replay_data``, ``tape_data``     the recording as the page's data
-``picture_sheet``, ``encode_png``  pictures of all steps in one file
-"""
+"""A recorded episode as the page shows it: numbers for small observations, one sheet of pictures for images."""
 
 from __future__ import annotations
 

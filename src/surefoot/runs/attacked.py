@@ -52,30 +52,20 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackGrid:
-    """A run, and the attacks on its agent: one configuration for every budget and lambda.
+    """A run, and the attacks on its agent: one configuration for every budget and lambda."""
 
-    Attributes:
-        base: The run of one configuration but for the attack; sigma is 0 for an undefended agent.
-        budgets: Attack budgets: l2 norms of all perturbations of one episode.
-        lambdas: Value gaps lambda_q of Algorithm 1, weights lambda of Algorithm 2, or, of the adaptive attack on
-            continuous actions, shares of the steps that get no budget, where the method has one.
-        method: Name of the attack.
-        own: The attack itself, where it is none of ours.
-        noise_samples: Noise samples that attacks on a smoothed agent average over.
-        attacker: The learned attacker; None until it is trained or read.
-        trials: Of the method "strongest": what was tried on selection episodes, to choose the lowest at each budget.
-        push: What an adaptive attack on actions has found to harm most.
-    """
-
-    base: Plan
-    budgets: Sequence[float]
+    base: Plan  # the run of one configuration but for the attack; sigma is 0 for an undefended agent
+    budgets: Sequence[float]  # attack budgets: l2 norms of all perturbations of one episode
+    # Value gaps lambda_q of Algorithm 1, weights lambda of Algorithm 2, or, of the adaptive attack on continuous
+    # actions, shares of the steps that get no budget, where the method has one.
     lambdas: Sequence[float] = (0.0,)
-    method: str = "paper"
-    own: Attacker | None = None
-    noise_samples: int = 128
-    attacker: LearnedAttacker | PixelAttacker | None = None
+    method: str = "paper"  # name of the attack
+    own: Attacker | None = None  # the attack itself, where it is none of ours
+    noise_samples: int = 128  # noise samples that attacks on a smoothed agent average over
+    attacker: LearnedAttacker | PixelAttacker | None = None  # the learned attacker; None until it is trained or read
+    # Of the method "strongest": what was tried on selection episodes, to choose the lowest at each budget.
     trials: tuple[Trial, ...] = ()
-    push: Push | None = None
+    push: Push | None = None  # what an adaptive attack on actions has found to harm most
 
     def __post_init__(self) -> None:
         if self.own is None and self.method not in METHODS:

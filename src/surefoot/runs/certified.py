@@ -73,16 +73,11 @@ def certified_run(
     """Run the episodes that are missing, certify, and write everything into ``folder``; a killed run resumes there.
 
     Args:
-        plan: What to run.
-        query: What to certify, fixed before the first episode.
-        folder: The run directory.
         goal: When to stop early; the certificate is then anytime-valid. None runs every episode of the plan.
         required: Budget of a requirement, which the report's sentence and the recorded attack are then about.
         workers: What runs the episodes, and changes no result.
         progress: Called with the numbers of finished and of all episodes, and with a goal with the bound so far.
-        command: What was typed.
         record: Whether to record one more episode, without and under a quick attack, for the report.
-        figure: Whether to draw the certificate as a PNG file.
     """
     workers = as_workers(workers)
     # A query that such episodes cannot answer is rejected before hours are spent on them.

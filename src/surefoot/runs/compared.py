@@ -38,8 +38,6 @@ def compared_run(
         anytime: Whether to stop as soon as the question is answered; else all episodes are run.
         workers: What runs the episodes, and changes no result.
         progress: Called with the numbers of finished and of all episodes, and the bounds so far in words.
-        command: What was typed.
-        record: Whether to record the episode in which the two differ most, for the report.
     """
     check_no_run(folder)
     comparer = Comparer(question, made_up(plans["A"]), made_up(plans["B"]), anytime=anytime)

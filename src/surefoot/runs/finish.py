@@ -148,12 +148,7 @@ def _save_figure(path: Path, figure: Any, kind: str) -> None:
 
 
 def write_runs_figure(path: Path, runs: Sequence[FinishedRun], kind: str) -> None:
-    """Draw the smooth curves of finished certificates, recomputed from their returns, as "png", "pdf" or "svg".
-
-    Raises:
-        ImportError: Without matplotlib.
-        InputError: If one of them is not a certificate.
-    """
+    """Draw the smooth curves of finished certificates, recomputed from their returns, as "png", "pdf" or "svg"."""
     from surefoot.report.certificate_figure import DrawnRun, run_figure, runs_figure
 
     drawn = []

@@ -38,15 +38,12 @@ TRUTHS = {"true": 1.0, "false": 0.0}
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The returns of a file, what was taken for them, and the seeds of the episodes where it says them.
-
-    ``only_wins``  whether an episode is won or lost: then its return is 0 or 1
-    """
+    """The returns of a file, what was taken for them, and the seeds of the episodes where it says them."""
 
     returns: NDArray[np.float64]
     what: str
     seeds: tuple[int, ...] | None = None
-    only_wins: bool = False
+    only_wins: bool = False  # whether an episode is won or lost: then its return is 0 or 1
 
 
 def read_returns(
@@ -62,9 +59,6 @@ def read_returns(
 
     Returns:
         The episodes, and in words what in the file was taken for their returns.
-
-    Raises:
-        InputError: If there are no returns, or more than one thing could be meant by them.
     """
     arrays: dict[str, NDArray[np.float64]] = {}
     if path.suffix == ".npz":
@@ -124,9 +118,6 @@ def read_record(
         ceiling: Highest return that is possible.
         only_wins: Whether only floor and ceiling can be returns.
         unlimited: Whether the limits of a file of returns may be unknown, because nothing is proved with it.
-
-    Raises:
-        InputError: If a run directory is not finished, or a file cannot be read.
     """
     if isinstance(source, Episodes):
         return source

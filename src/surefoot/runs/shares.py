@@ -75,11 +75,7 @@ def merged_name(folders: Sequence[Path]) -> Path | None:
 
 
 def merge(folders: Sequence[Path], out: Path) -> int:
-    """Make one run of shares, in ``out``; return its number of episodes.
-
-    Raises:
-        InputError: If blocks are missing, are there twice, or belong to different setups.
-    """
+    """Make one run of shares, in ``out``; return its number of episodes."""
     names = _list_configurations(folders[0])
     for folder in folders[1:]:
         differing = sorted({*_list_configurations(folder)} ^ {*names})

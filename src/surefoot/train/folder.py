@@ -41,24 +41,16 @@ Optimizers = Mapping[str, torch.optim.Optimizer]
 
 @dataclass
 class TrainingCurve:
-    """What validation has shown so far.
+    """What validation has shown so far."""
 
-    Attributes:
-        rows: Step, mean and standard deviation of the validation returns, exploration rate; where weights are chosen
-            by certified value, that too.
-        best: Highest mean return of a validation, or highest certified value.
-        best_step: Step of the first validation with that mean, or of the last with that certified value.
-        best_weights: Weights validated at that step.
-        steps: Environment steps so far.
-        seconds: Training time so far, over all resumed parts.
-    """
-
+    # Step, mean and standard deviation of the validation returns, exploration rate; where weights are chosen by
+    # certified value, that too.
     rows: list[tuple[float, ...]] = field(default_factory=list)
-    best: float = -np.inf
-    best_step: int = 0
-    best_weights: NamedArrays = field(default_factory=dict)
-    steps: int = 0
-    seconds: float = 0.0
+    best: float = -np.inf  # highest mean return of a validation, or highest certified value
+    best_step: int = 0  # step of the first validation with that mean, or of the last with that certified value
+    best_weights: NamedArrays = field(default_factory=dict)  # weights validated at that step
+    steps: int = 0  # environment steps so far
+    seconds: float = 0.0  # training time so far, over all resumed parts
 
     def add(
         self, returns: NDArray[np.float64], exploration: float, weights: NamedArrays, certified: float | None = None
@@ -115,37 +107,26 @@ TrainingProgress = Callable[[int, int, TrainingCurve], None]
 class TrainingRun:
     """What every trainer is asked for, in addition to the settings of its algorithm.
 
-    Attributes:
-        task: What to train on.
-        noise: The noise on every new observation, and with PPO on every action.
-        out: An empty or new folder, or with ``resume`` one that holds a checkpoint.
-        seed: Training seed.
-        device: Where to learn.
-        time_limit: Minutes of training, resumed parts included, over which the learning rate then falls: the same steps
-            in another time give another agent. DQN and DDPG have none.
-        for_budget: The budget at which the certified value chooses the weights, where it does; None: twice sigma.
-        resume: Whether to continue from the checkpoint in ``out``.
-        preset: The name of the settings, for the model card.
-        command: The command line, for the model card.
-        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
-        imitated: An agent whose actions on clean observations are imitated first; only PPO can.
-
     Raises:
         InputError: If the time limit is out of range.
     """
 
-    task: Task
-    noise: Noise
-    out: Path
-    seed: int = 0
-    device: str = "cpu"
+    task: Task  # what to train on
+    noise: Noise  # the noise on every new observation, and with PPO on every action
+    out: Path  # an empty or new folder, or with ``resume`` one that holds a checkpoint
+    seed: int = 0  # training seed
+    device: str = "cpu"  # where to learn
+    # Minutes of training, resumed parts included, over which the learning rate then falls: the same steps in another
+    # time give another agent. DQN and DDPG have none.
     time_limit: float | None = None
+    # The budget at which the certified value chooses the weights, where it does; None: twice sigma.
     for_budget: float | None = None
-    resume: bool = False
-    preset: str = ""
-    command: str = ""
+    resume: bool = False  # whether to continue from the checkpoint in ``out``
+    preset: str = ""  # the name of the settings, for the model card
+    command: str = ""  # the command line, for the model card
+    # Called after each validation with steps so far, steps in total, and what validation has shown.
     progress: TrainingProgress | None = None
-    imitated: Policy | None = None
+    imitated: Policy | None = None  # an agent whose actions on clean observations are imitated first; only PPO can
 
     def __post_init__(self) -> None:
         if self.time_limit is not None and not self.time_limit > 0:
@@ -193,21 +174,13 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds.
+    """What a checkpoint holds."""
 
-    Attributes:
-        path: The file.
-        counters: What the trainer stored in addition to arrays, as JSON data.
-        arrays: The trainer's own arrays.
-        networks: Weights by the names of networks.
-        moments: The state of Adam by the names of optimizers.
-    """
-
-    path: Path
-    counters: Mapping[str, Any]
-    arrays: NamedArrays
-    networks: Mapping[str, Any]
-    moments: Mapping[str, Any]
+    path: Path  # the file
+    counters: Mapping[str, Any]  # what the trainer stored in addition to arrays, as JSON data
+    arrays: NamedArrays  # the trainer's own arrays
+    networks: Mapping[str, Any]  # weights by the names of networks
+    moments: Mapping[str, Any]  # the state of Adam by the names of optimizers
 
     def restore(self, networks: Networks, optimizers: Optimizers) -> None:
         """Restore networks and optimizers, by the names that they were saved under.

@@ -38,10 +38,7 @@ def verify_command(folder: Path, setup: Mapping[str, Any], typed: str | None, *,
     """Return the whole command that verifies a run, quoted as a shell needs it.
 
     Args:
-        folder: The run directory.
-        setup: Its setup.
         typed: The command that made it, which named the agent.
-        has_bundle: Whether the agent is in the run directory.
     """
     words = ["surefoot", "verify", str(folder)]
     if typed is not None:

@@ -357,12 +357,8 @@ def _compare_side(name: str, claimed: Any, found: Side, loose: float, sign: int,
     """Return at which budgets a bound is better than the returns allow, or not the one the method gives.
 
     Args:
-        name: Name of the bounds in the certificate.
-        claimed: What the certificate has under it.
-        found: What was recomputed.
         loose: By how much a bound may be worse than the least that the method would have claimed.
         sign: 1 where larger bounds claim more, -1 where smaller ones do.
-        claim: What the certificate says its bounds were computed from.
     """
     if not isinstance(claimed, list) or len(claimed) != len(claim.budgets) or not all(map(is_number, claimed)):
         return [f"{name} must contain one number per budget"]

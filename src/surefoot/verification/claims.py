@@ -73,8 +73,6 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     """Check everything in a certificate that the files alone can confirm or refute.
 
     Args:
-        raw: The certificate, with the files next to it.
-        verdict: Where the checks are added.
         usable: Whether bounds can be recomputed from the returns.
         prefix: What the names of these checks begin with.
     """

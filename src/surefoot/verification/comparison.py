@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,15 +100,7 @@ def _describes_sides(found: Any) -> bool:
     return all(isinstance(facts, dict) for facts in found.values())
 
 
-def rerun_sides(
-    sides: dict[str, Raw],
-    verdict: Verdict,
-    blocks: int | Literal["enough"] | None,
-    fresh: int | None,
-    seed: int | None,
-    options: RerunOptions,
-    agent_b: object,
-) -> None:
+def rerun_sides(sides: dict[str, Raw], verdict: Verdict, options: RerunOptions, agent_b: object) -> None:
     """Rerun a sample of each agent's episodes, and run fresh ones."""
     from surefoot.verification.rerun import rerun_compared
 
@@ -116,7 +108,7 @@ def rerun_sides(
     rival = replace(options, agent=agent_b)
     given = {"A": options, "B": rival, "B-attacked": rival}
     parts = {side: Verdict(run=verdict.run, checks=list(known)) for side in sides}
-    rerun_compared(sides, parts, blocks, fresh, seed, given)
+    rerun_compared(sides, parts, given)
     for side, part in parts.items():
         for check in part.checks[len(known) :]:
             detail = check.detail

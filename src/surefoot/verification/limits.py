@@ -20,23 +20,16 @@ CHECK = "floor and ceiling"
 
 @dataclass(frozen=True)
 class Proved:
-    """What is proved about the returns of a setup.
+    """What is proved about the returns of a setup."""
 
-    Attributes:
-        by: What proves it, in words; empty where nothing does.
-        floor: No return is below it; None if nothing is proved.
-        ceiling: No return is above it; None if nothing is proved.
-        tightest: The same two without room for the rounding of sums, for what setups may state.
-        rewards: Lowest and highest reward of a step; None where nothing is proved.
-        is_task: Whether this is one of our own tasks, whose setups have exactly these limits.
-    """
-
-    by: str = ""
-    floor: float | None = None
-    ceiling: float | None = None
+    by: str = ""  # what proves it, in words; empty where nothing does
+    floor: float | None = None  # no return is below it; None if nothing is proved
+    ceiling: float | None = None  # no return is above it; None if nothing is proved
+    # The same two without room for the rounding of sums, for what setups may state.
     tightest: tuple[float | None, float | None] = (None, None)
+    # Lowest and highest reward of a step; None where nothing is proved.
     rewards: tuple[float | None, float | None] = (None, None)
-    is_task: bool = False
+    is_task: bool = False  # whether this is one of our own tasks, whose setups have exactly these limits
 
 
 def check_limits(certified: list[Raw], verdict: Verdict) -> None:

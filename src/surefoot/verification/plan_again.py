@@ -8,7 +8,7 @@ returns before and nothing else. What the plans prove is computed by ``recompute
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,9 @@ from surefoot.verification.recompute.shares import SHARE, alike
 from surefoot.verification.recompute.step_budget import StepRewards, settle_step_bets
 
 Floats = NDArray[np.float64]
+Ends = tuple[float, float | None]  # floor and ceiling
+# Lower and, with a ceiling, upper bounds, and where the record differs from the plan.
+Recomputed = tuple[Side, Side | None, list[str]]
 
 
 def planner_version() -> int:
@@ -70,12 +73,7 @@ def check_choice(
 ) -> list[str]:
     """Return where the record differs from what the planner selects, given the pilot episodes alone.
 
-    Args:
-        returns: All returns in order.
-        claim: What the certificate says its bounds were computed from.
-        choice: What the certificate says was selected.
-        declared: Whether the setup says that episodes are won or lost.
-        features: What was recorded of each episode at reset, or None.
+    ``declared`` says whether episodes are won or lost by the setup, ``features`` what was recorded of each at reset.
     """
     scaled_budgets = np.array([budget / claim.sigma for budget in claim.budgets])
     first = returns[: selection_size(returns.size)].copy()
@@ -101,30 +99,77 @@ def check_choice(
 
 def recompute_bets(
     returns: Floats, claim: Claim, bets: Any, stop: Stop | None = None, *, n_inspected: int = 0
-) -> tuple[Side, Side | None, list[str]]:
-    """Plan all bets again and compute what they prove.
+) -> Recomputed:
+    """Plan all bets on returns again and compute what they prove.
 
-    Args:
-        returns: All returns in order.
-        claim: What the certificate says its bounds were computed from.
-        bets: What the certificate says was bet.
-        stop: What a sequential run was for.
-        n_inspected: How many returns have selected the method.
-
-    Returns:
-        Lower and, with a ceiling, upper bounds, and where the record differs from the plan.
+    ``bets`` is what the certificate says was bet, ``stop`` what a sequential run was for, and ``n_inspected`` how many
+    returns have selected the method.
     """
-    check_sides(bets, claim)
     required = None if stop is None else stop.require
     budgets = claim.budgets if stop is None else (stop.budget,)
     scaled_budgets = [budget / claim.sigma for budget in budgets]
-    ends = (claim.floor, claim.ceiling)
-    lower, wrong = _one_side(returns, ends, claim, scaled_budgets, bets["lower"], required, n_inspected)
-    if claim.ceiling is None:
-        return lower, None, wrong
-    mirrored = (-claim.ceiling, -claim.floor)
-    mirror, also = _one_side(-returns, mirrored, claim, scaled_budgets, bets["upper"], None, n_inspected)
-    return lower, Side(-mirror.best, -mirror.least), wrong + [f"upper: {text}" for text in also]
+
+    def recompute_side(sign: float, ends: Ends, rows: list[Any]) -> tuple[Side, list[str]]:
+        outcomes = sign * returns
+        strategy: AnytimeStrategy | FixedNumberStrategy
+        if claim.method == "sequential":
+            # What is required is a lower bound.
+            to_prove = None if required is None or sign < 0 else (scaled_budgets[0], required)
+            strategy = AnytimeStrategy(scaled_budgets, claim.alpha, *ends, to_prove)
+        else:
+            strategy = FixedNumberStrategy(scaled_budgets, claim.alpha, *ends, outcomes.size, n_inspected)
+        bettors = _plan_bets(strategy, OrderedOutcomes(outcomes), outcomes, rows, claim.alpha, ends)
+        return settled(outcomes, claim, ends, bettors, rows)
+
+    return _both_sides(claim, bets, recompute_side)
+
+
+def recompute_group_bets(returns: Floats, n_draws: Any, claim: Claim, bets: Any) -> Recomputed:
+    """Plan all bets on seeds, whose draws of the noise are in a row, again and compute what they prove."""
+
+    def recompute_side(sign: float, ends: Ends, rows: list[Any]) -> tuple[Side, list[str]]:
+        table = sign * table_of(returns, n_draws)
+        strategy = FixedNumberStrategy(claim.scaled_budgets, claim.alpha, ends[0], None, len(table))
+        ordered = OrderedGroups(SeedGroups(table))
+        bettors = _plan_bets(strategy, ordered, ordered, rows, claim.alpha, ends)
+        return settle_group_bets(table, claim, ends, bettors, rows)
+
+    return _both_sides(claim, bets, recompute_side)
+
+
+def recompute_luck_bets(returns: Floats, features: Floats, claim: Claim, bets: Any) -> Recomputed:
+    """Plan all bets on returns whose luck was recorded at reset again and compute what they prove."""
+
+    def recompute_side(sign: float, ends: Ends, rows: list[Any]) -> tuple[Side, list[str]]:
+        outcomes = sign * returns
+        strategy = FixedNumberStrategy(claim.scaled_budgets, claim.alpha, ends[0], None, outcomes.size)
+        ordered = OrderedLuck(LuckyReturns(outcomes, features))
+        bettors = _plan_bets(strategy, ordered, ordered, rows, claim.alpha, ends)
+        return settle_luck_bets(outcomes, features, claim, ends, bettors, rows)
+
+    return _both_sides(claim, bets, recompute_side)
+
+
+def recompute_step_bets(steps: StepRewards, claim: Claim, bets: Any) -> tuple[Side, Side, list[str]]:
+    """Plan all bets on the rewards of each step again and compute what they prove, from below and from above.
+
+    The claim is in units of the budgets of all steps together.
+    """
+    check_sides(bets, claim)
+    found = []
+    wrong = []
+    for side, rewards in (("lower", steps), ("upper", steps.mirrored())):
+        runs = RewardRuns.of(
+            rewards.values, rewards.repeats, rewards.lengths, rewards.n_steps, rewards.low, rewards.high
+        )
+        strategy = FixedNumberStrategy(claim.scaled_budgets, claim.alpha, runs.floor, None, runs.size)
+        ordered = OrderedRewards(runs)
+        bettors = _plan_bets(strategy, ordered, ordered, bets[side], claim.alpha, (runs.floor, runs.ceiling))
+        bounds, unplanned = settle_step_bets(rewards, claim, bettors, bets[side])
+        found.append(bounds)
+        wrong += [f"{side}: {text}" for text in unplanned]
+    lower, mirror = found
+    return lower, Side(-mirror.best, -mirror.least), wrong
 
 
 def recompute_means(
@@ -132,12 +177,7 @@ def recompute_means(
 ) -> tuple[Floats, Floats]:
     """Plan all bets on the worst-case mean of outcomes again, without a record of them, and settle these.
 
-    Args:
-        outcomes: Returns, or differences of returns, in order.
-        ends: The lowest and the highest that is possible.
-        alpha: Error probability.
-        scaled_budgets: Budgets divided by sigma.
-        anytime: Whether the bounds must hold wherever the run stopped.
+    With ``anytime`` the bounds must hold wherever the run stopped.
 
     Returns:
         At each budget the best bound that may be claimed, and the least that the method would have claimed.
@@ -149,125 +189,41 @@ def recompute_means(
         strategy = AnytimeStrategy(scaled_budgets, alpha, *ends)
     else:
         strategy = FixedNumberStrategy(scaled_budgets, alpha, *ends, outcomes.size)
-    rerun = _Rerun(strategy, OrderedOutcomes(outcomes), [], alpha)
-    Settlement(rerun, alpha, *ends).after(outcomes)
+    bettors = _plan_bets(strategy, OrderedOutcomes(outcomes), outcomes, [], alpha, ends)
     rows = []
-    for bettor in rerun.bettors:
+    for bettor in bettors:
         rows += bettor.rows()
-    side, wrong = settled(outcomes, claim, ends, rerun.bettors, rows)
+    side, wrong = settled(outcomes, claim, ends, bettors, rows)
     if wrong:
         raise CannotRecomputeError("; ".join(wrong))
     return side.best, side.least
 
 
-def _one_side(
-    returns: Floats,
-    ends: tuple[float, float | None],
-    claim: Claim,
-    scaled_budgets: Sequence[float],
+def _both_sides(
+    claim: Claim, bets: Any, recompute_side: Callable[[float, Ends, list[Any]], tuple[Side, list[str]]]
+) -> Recomputed:
+    """Recompute the lower bounds and, with a ceiling, the upper ones: those are lower ones of minus the returns."""
+    check_sides(bets, claim)
+    lower, wrong = recompute_side(1.0, (claim.floor, claim.ceiling), bets["lower"])
+    if claim.ceiling is None:
+        return lower, None, wrong
+    mirror, also = recompute_side(-1.0, (-claim.ceiling, -claim.floor), bets["upper"])
+    return lower, Side(-mirror.best, -mirror.least), wrong + [f"upper: {text}" for text in also]
+
+
+def _plan_bets(
+    strategy: Strategy,
+    ordered: OrderedOutcomes,
+    outcomes: Floats | OrderedOutcomes,
     rows: list[Any],
-    required: float | None,
-    n_inspected: int,
-) -> tuple[Side, list[str]]:
-    """Ask all planners of one side for their bets again, and settle these."""
+    alpha: float,
+    ends: Ends,
+) -> list[PlannedBettor]:
+    """Ask all planners of one side for their bets again; ``outcomes`` are the ordered ones, as they are settled."""
     check_rows(rows)
-    strategy: AnytimeStrategy | FixedNumberStrategy
-    if claim.method == "sequential":
-        to_prove = None if required is None else (scaled_budgets[0], required)
-        strategy = AnytimeStrategy(scaled_budgets, claim.alpha, *ends, to_prove)
-    else:
-        strategy = FixedNumberStrategy(scaled_budgets, claim.alpha, *ends, returns.size, n_inspected)
-    rerun = _Rerun(strategy, OrderedOutcomes(returns), rows, claim.alpha)
-    Settlement(rerun, claim.alpha, *ends).after(returns)
-    return settled(returns, claim, ends, rerun.bettors, rows)
-
-
-def recompute_step_bets(steps: StepRewards, claim: Claim, bets: Any) -> tuple[Side, Side, list[str]]:
-    """Plan all bets on the rewards of each step again and compute what they prove, from below and from above.
-
-    Args:
-        steps: The rewards of all episodes in order.
-        claim: What the certificate says its bounds were computed from, in units of the budgets of all steps together.
-        bets: What the certificate says was bet.
-    """
-    check_sides(bets, claim)
-    found = []
-    wrong = []
-    for side, rewards in (("lower", steps), ("upper", steps.mirrored())):
-        check_rows(bets[side])
-        runs = RewardRuns.of(
-            rewards.values, rewards.repeats, rewards.lengths, rewards.n_steps, rewards.low, rewards.high
-        )
-        ends = (runs.floor, runs.ceiling)
-        strategy = FixedNumberStrategy(claim.scaled_budgets, claim.alpha, runs.floor, None, runs.size)
-        ordered = OrderedRewards(runs)
-        rerun = _Rerun(strategy, ordered, bets[side], claim.alpha)
-        Settlement(rerun, claim.alpha, *ends).after(ordered)
-        bounds, unplanned = settle_step_bets(rewards, claim, rerun.bettors, bets[side])
-        found.append(bounds)
-        wrong += [f"{side}: {text}" for text in unplanned]
-    lower, mirror = found
-    return lower, Side(-mirror.best, -mirror.least), wrong
-
-
-def recompute_group_bets(returns: Floats, n_draws: Any, claim: Claim, bets: Any) -> tuple[Side, Side | None, list[str]]:
-    """Plan all bets on seeds with several draws of the noise again and compute what they prove.
-
-    Args:
-        returns: All returns in order, those of one seed in a row.
-        n_draws: How many the certificate says that a seed has.
-        claim: What the certificate says its bounds were computed from.
-        bets: What the certificate says was bet.
-    """
-    check_sides(bets, claim)
-    table = table_of(returns, n_draws)
-    lower, wrong = _one_side_of_groups(table, (claim.floor, claim.ceiling), claim, bets["lower"])
-    if claim.ceiling is None:
-        return lower, None, wrong
-    mirror, also = _one_side_of_groups(-table, (-claim.ceiling, -claim.floor), claim, bets["upper"])
-    return lower, Side(-mirror.best, -mirror.least), wrong + [f"upper: {text}" for text in also]
-
-
-def _one_side_of_groups(
-    table: Floats, ends: tuple[float, float | None], claim: Claim, rows: list[Any]
-) -> tuple[Side, list[str]]:
-    check_rows(rows)
-    strategy = FixedNumberStrategy(claim.scaled_budgets, claim.alpha, ends[0], None, len(table))
-    ordered = OrderedGroups(SeedGroups(table))
-    rerun = _Rerun(strategy, ordered, rows, claim.alpha)
-    Settlement(rerun, claim.alpha, *ends).after(ordered)
-    return settle_group_bets(table, claim, ends, rerun.bettors, rows)
-
-
-def recompute_luck_bets(
-    returns: Floats, features: Floats, claim: Claim, bets: Any
-) -> tuple[Side, Side | None, list[str]]:
-    """Plan all bets on returns with their luck again and compute what they prove.
-
-    Args:
-        returns: All returns in order.
-        features: What was recorded of each episode at reset.
-        claim: What the certificate says its bounds were computed from.
-        bets: What the certificate says was bet.
-    """
-    check_sides(bets, claim)
-    lower, wrong = _one_side_of_luck(returns, features, (claim.floor, claim.ceiling), claim, bets["lower"])
-    if claim.ceiling is None:
-        return lower, None, wrong
-    ends = (-claim.ceiling, -claim.floor)
-    mirror, also = _one_side_of_luck(-returns, features, ends, claim, bets["upper"])
-    return lower, Side(-mirror.best, -mirror.least), wrong + [f"upper: {text}" for text in also]
-
-
-def _one_side_of_luck(
-    returns: Floats, features: Floats, ends: tuple[float, float | None], claim: Claim, rows: list[Any]
-) -> tuple[Side, list[str]]:
-    check_rows(rows)
-    strategy = FixedNumberStrategy(claim.scaled_budgets, claim.alpha, ends[0], None, returns.size)
-    ordered = OrderedLuck(LuckyReturns(returns, features))
-    rerun = _Rerun(strategy, ordered, rows, claim.alpha)
-    Settlement(rerun, claim.alpha, *ends).after(ordered)
-    return settle_luck_bets(returns, features, claim, ends, rerun.bettors, rows)
+    rerun = _Rerun(strategy, ordered, rows, alpha)
+    Settlement(rerun, alpha, *ends).after(outcomes)
+    return rerun.bettors
 
 
 class _Rerun:

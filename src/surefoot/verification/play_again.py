@@ -7,7 +7,7 @@ import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -50,33 +50,23 @@ class ForgedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class RerunOptions:
-    """What the caller gave and allowed: a certificate must not choose what is executed or opened here.
+    """What the caller gave and allowed: a certificate must not choose what is executed or opened here."""
 
-    Attributes:
-        agent: The agent that was certified, or None for a pretrained one.
-        environment: The environment's ID or module:factory, where its name may import a module.
-        wrappers: The wrappers around it that may be called.
-        env_modules: The modules that register it and may be imported.
-        success: The condition that is the return, which may be imported and called.
-        luck: The function of what was known at reset, which may be imported and called.
-        env_kwargs: What it may be made with, where that is more than numbers.
-        allow_pickle: Whether the agent's file may be unpickled.
-        vecnormalize: Statistics of the agent's observations.
-        workers: Number of processes, or other machines.
-        progress: Called with the number of finished blocks and of all.
-    """
-
-    agent: object = None
-    environment: str | None = None
-    wrappers: tuple[str, ...] = ()
-    env_modules: tuple[str, ...] = ()
-    success: str | None = None
-    luck: str | None = None
-    env_kwargs: Mapping[str, Any] | None = None
-    allow_pickle: bool = False
-    vecnormalize: str | None = None
-    workers: int | Workers = 1
-    progress: Progress | None = None
+    # As ``verify`` has them: how many blocks to rerun, how many fresh episodes to run, and what fixes which blocks.
+    blocks: int | Literal["enough"] | None = "enough"
+    fresh: int | None = None
+    seed: int | None = None
+    agent: object = None  # the agent that was certified, or None for a pretrained one
+    environment: str | None = None  # the environment's ID or module:factory, where its name may import a module
+    wrappers: tuple[str, ...] = ()  # the wrappers around it that may be called
+    env_modules: tuple[str, ...] = ()  # the modules that register it and may be imported
+    success: str | None = None  # the condition that is the return, which may be imported and called
+    luck: str | None = None  # the function of what was known at reset, which may be imported and called
+    env_kwargs: Mapping[str, Any] | None = None  # what it may be made with, where that is more than numbers
+    allow_pickle: bool = False  # whether the agent's file may be unpickled
+    vecnormalize: str | None = None  # statistics of the agent's observations
+    workers: int | Workers = 1  # number of processes, or other machines
+    progress: Progress | None = None  # called with the number of finished blocks and of all
 
 
 def load_plan(raw: Raw, options: RerunOptions) -> Plan:

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,36 +61,15 @@ OWN_ALPHA = 0.05  # of the bounds that fresh episodes prove by themselves
 SHARE_HERE = 0.05  # of the blocks that other machines reran, which is rerun on this one
 
 
-def rerun_episodes(
-    certified: list[Raw],
-    verdict: Verdict,
-    blocks: int | Literal["enough"] | None,
-    n_fresh: int | None,
-    seed: int | None,
-    options: RerunOptions,
-) -> None:
-    """Rerun a sample of the recorded episodes, then run fresh ones.
-
-    Args:
-        certified: The certificates of the run, with its files.
-        verdict: Where the checks are added.
-        blocks: How many blocks to rerun, as ``verify`` has it.
-        n_fresh: How many fresh episodes to run, as ``verify`` has it.
-        seed: Fixes which blocks are rerun.
-        options: What the caller gave and allowed.
-    """
+def rerun_episodes(certified: list[Raw], verdict: Verdict, options: RerunOptions) -> None:
+    """Rerun a sample of the recorded episodes, then run fresh ones."""
     plan = _load_plan(certified[0], options, verdict)
     if plan is not None:
-        _rerun_plan(certified, plan, own_seed(plan), verdict, blocks, n_fresh, seed, options)
+        _rerun_plan(certified, plan, own_seed(plan), verdict, options)
 
 
 def rerun_compared(
-    sides: Mapping[str, Raw],
-    verdicts: Mapping[str, Verdict],
-    blocks: int | Literal["enough"] | None,
-    n_fresh: int | None,
-    seed: int | None,
-    options: Mapping[str, RerunOptions],
+    sides: Mapping[str, Raw], verdicts: Mapping[str, Verdict], options: Mapping[str, RerunOptions]
 ) -> None:
     """Do the same for the agents of a comparison, which may have run on the same seeds, and under its attack on B."""
     loaded = {}
@@ -110,7 +89,7 @@ def rerun_compared(
         raw = sides[side]
         # Runs of their own have the task's own blocks.
         plan = alone if raw.setup.get("block_size") == alone.block_size else compared
-        _rerun_plan([raw], plan, derived, verdicts[side], blocks, n_fresh, seed, options[side])
+        _rerun_plan([raw], plan, derived, verdicts[side], options[side])
 
 
 def _load_plan(raw: Raw, options: RerunOptions, verdict: Verdict, *, attacked: bool = False) -> Plan | None:
@@ -125,16 +104,7 @@ def _load_plan(raw: Raw, options: RerunOptions, verdict: Verdict, *, attacked: b
     return None
 
 
-def _rerun_plan(
-    certified: list[Raw],
-    plan: Plan,
-    derived: int,
-    verdict: Verdict,
-    blocks: int | Literal["enough"] | None,
-    n_fresh: int | None,
-    seed: int | None,
-    options: RerunOptions,
-) -> None:
+def _rerun_plan(certified: list[Raw], plan: Plan, derived: int, verdict: Verdict, options: RerunOptions) -> None:
     """Rerun a sample of what was planned, after checking that the record has exactly the plan's setup.
 
     The plan has the task's own blocks and the seed stream of certificates: choosing them would be choosing among runs.
@@ -148,14 +118,13 @@ def _rerun_plan(
     verdict.judge("setup and weights", [], f"those of {plan.task.name} and {plan.policy.name}, {plan.policy.sha256}")
     verdict.judge("seed", [], describe_seed(plan, derived))
     radii = sorted({radius for each in certified for radius in scaled_budgets(each)})
-    if n_fresh is None:
-        n_fresh = count_fresh(raw.returns.size)
+    n_fresh = count_fresh(raw.returns.size) if options.fresh is None else options.fresh
     verdict.not_checked[:0] = _list_unchecked(plan, n_fresh)
     try:
         if is_on_missing_gpu(plan):
             verdict.note("replay", IMPOSSIBLE, "the episodes were run on a CUDA device, and torch finds none here")
         else:
-            _rerun_sample(certified, plan, radii, verdict, blocks, seed, options)
+            _rerun_sample(certified, plan, radii, verdict, options)
         if _needs_fresh(verdict, n_fresh):
             _compare_fresh(certified, plan, radii, verdict, n_fresh, options)
     except DependentRowsError as error:
@@ -251,13 +220,7 @@ def scaled_budgets(raw: Raw) -> list[float]:
 
 
 def _rerun_sample(
-    certified: list[Raw],
-    plan: Plan,
-    radii: Sequence[float],
-    verdict: Verdict,
-    blocks: int | Literal["enough"] | None,
-    seed: int | None,
-    options: RerunOptions,
+    certified: list[Raw], plan: Plan, radii: Sequence[float], verdict: Verdict, options: RerunOptions
 ) -> None:
     """Rerun randomly chosen blocks and compare every return and length."""
     raw = certified[0]
@@ -272,13 +235,13 @@ def _rerun_sample(
     only_returns = plan.draws_per_seed == 1 and plan.luck is None and not plan.per_step
     if plan.task.scoring.ceiling is not None and only_means and only_returns:
         n_forged = least_forgery(raw.returns, size, radii, float(raw.setup["floor"]))
-    if blocks == "enough":
+    if options.blocks == "enough":
         n_rerun = enough_blocks(n_blocks, n_forged)
-    elif blocks is None:
+    elif options.blocks is None:
         n_rerun = n_blocks
     else:
-        n_rerun = min(blocks, n_blocks)
-    verdict.seed = secrets.randbits(63) if seed is None else seed
+        n_rerun = min(options.blocks, n_blocks)
+    verdict.seed = secrets.randbits(63) if options.seed is None else options.seed
     chosen = np.random.default_rng(verdict.seed).choice(n_blocks, size=n_rerun, replace=False).tolist()
     verdict.blocks = n_blocks
     verdict.block_episodes = min(size, n)

@@ -31,35 +31,20 @@ class CheckResult:
 
 @dataclass
 class Verdict:
-    """All checks of one run.
+    """All checks of one run."""
 
-    Attributes:
-        run: The run directory.
-        checks: Every check with its result.
-        replayed: Numbers of the blocks that were rerun.
-        blocks: How many blocks the run has.
-        block_episodes: How many episodes a block has.
-        forged_blocks: How few forged blocks may have raised a bound by more than 1%.
-        miss_one: Probability that one forged block was missed.
-        miss_least: Probability that the least forgery that raises a bound by more than 1% was missed.
-        seed: The seed that chose the blocks.
-        fresh: What the fresh episodes showed, as JSON data.
-        not_checked: What no check is about, most special first.
-        n_general: How many of these, the last ones, are about every verification.
-    """
-
-    run: str
-    checks: list[CheckResult] = field(default_factory=list)
-    replayed: list[int] = field(default_factory=list)
-    blocks: int | None = None
-    block_episodes: int | None = None
-    forged_blocks: int | None = None
-    miss_one: float | None = None
-    miss_least: float | None = None
-    seed: int | None = None
-    fresh: dict[str, Any] | None = None
-    not_checked: list[str] = field(default_factory=list)
-    n_general: int = 0
+    run: str  # the run directory
+    checks: list[CheckResult] = field(default_factory=list)  # every check with its result
+    replayed: list[int] = field(default_factory=list)  # numbers of the blocks that were rerun
+    blocks: int | None = None  # how many blocks the run has
+    block_episodes: int | None = None  # how many episodes a block has
+    forged_blocks: int | None = None  # how few forged blocks may have raised a bound by more than 1%
+    miss_one: float | None = None  # probability that one forged block was missed
+    miss_least: float | None = None  # probability that the least forgery that raises a bound by more than 1% was missed
+    seed: int | None = None  # the seed that chose the blocks
+    fresh: dict[str, Any] | None = None  # what the fresh episodes showed, as JSON data
+    not_checked: list[str] = field(default_factory=list)  # what no check is about, most special first
+    n_general: int = 0  # how many of these, the last ones, are about every verification
 
     @property
     def verdict(self) -> str:

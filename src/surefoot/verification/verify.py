@@ -141,6 +141,9 @@ def verify(
         wrong = differences(bundle.environment, describe_environment(certified[0].setup))
         verdict.judge("bundle", wrong, "it names the environment of the episodes")
     options = RerunOptions(
+        blocks=blocks,
+        fresh=fresh,
+        seed=seed,
         agent=agent,
         environment=environment,
         wrappers=tuple(wrappers),
@@ -154,9 +157,9 @@ def verify(
         progress=progress,
     )
     if is_comparison:
-        rerun_sides(sides, verdict, blocks, fresh, seed, options, agent_b)
+        rerun_sides(sides, verdict, options, agent_b)
     else:
-        rerun_episodes(certified, verdict, blocks, fresh, seed, options)
+        rerun_episodes(certified, verdict, options)
     return verdict
 
 

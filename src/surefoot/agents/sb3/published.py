@@ -41,31 +41,19 @@ HUB_NAME = re.compile(r"^(?:[a-z0-9]+-)?(?P<env>.+-v\d+)(?:_\d+)?$")
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A model file and what the files around it say about it.
+    """A model file and what the files around it say about it."""
 
-    Attributes:
-        model: The zip file.
-        environment: The Gymnasium ID it was trained on, None if nothing says so.
-        env_kwargs: What the environment was made with.
-        statistics: The file of VecNormalize's statistics, None if there is none.
-        normalizes: Whether observations were normalized, None if nothing says so.
-        time_feature: Whether the time left is appended to each observation (sb3-contrib's TimeFeatureWrapper).
-        wrappers: What the environment is wrapped in, as ``make_task`` takes it.
-        modules: What has to be imported for it.
-        refusal: Why its environment cannot be made here as it was in training; empty if it can.
-        name: What to call the agent: the zoo's files are named like their environments, whatever the algorithm.
-    """
-
-    model: Path
-    name: str
-    environment: str | None = None
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    statistics: Path | None = None
-    normalizes: bool | None = None
+    model: Path  # the zip file
+    name: str  # what to call the agent: the zoo's files are named like their environments, whatever the algorithm
+    environment: str | None = None  # the Gymnasium ID it was trained on, None if nothing says so
+    env_kwargs: dict[str, Any] = field(default_factory=dict)  # what the environment was made with
+    statistics: Path | None = None  # the file of VecNormalize's statistics, None if there is none
+    normalizes: bool | None = None  # whether observations were normalized, None if nothing says so
+    # Whether the time left is appended to each observation (sb3-contrib's TimeFeatureWrapper).
     time_feature: bool = False
-    wrappers: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
-    refusal: str = ""
+    wrappers: tuple[str, ...] = ()  # what the environment is wrapped in, as ``make_task`` takes it
+    modules: tuple[str, ...] = ()  # what has to be imported for it
+    refusal: str = ""  # why its environment cannot be made here as it was in training; empty if it can
 
     def arguments_for(self, environment: str) -> Mapping[str, Any]:
         """Return what an environment is made with to be that of the training; nothing if it is another one."""
@@ -76,11 +64,7 @@ class Published:
 
 
 def read_published(path: Path) -> Published:
-    """Read what lies around an SB3 model file; the path is the file, or a folder that holds one agent.
-
-    Raises:
-        InputError: If the folder holds none or several, or if its settings cannot be read.
-    """
+    """Read what lies around an SB3 model file; the path is the file, or a folder that holds one agent."""
     model = _model_in(path) if path.is_dir() else path
     folder = _settings_of(model)
     if folder is None:

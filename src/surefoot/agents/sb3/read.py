@@ -76,8 +76,6 @@ def statistics_of(
     """Return the statistics that were given, or those that belong to a model file without doubt.
 
     Args:
-        vecnormalize: See ``as_policy``.
-        model: The model's file, if it has one.
         found: The file of statistics that lies where its author's tools put it.
         shape: What the model was made for: other files near it, of other observations, are not its own.
     """

@@ -21,23 +21,14 @@ from surefoot.errors import InputError
 
 @dataclass(frozen=True)
 class _Family:
-    """Where a policy class keeps its actor: layers ``trunk``.0, .2, ..., then ``head`` if apart.
+    """Where a policy class keeps its actor: layers ``trunk``.0, .2, ..., then ``head`` if apart."""
 
-    Attributes:
-        trunk: Names of its layers but for their number.
-        head: Name of the last layer, where it stands apart.
-        activation: Between the layers, where the settings do not say.
-        squashed: Whether continuous actions pass a tanh, where the settings do not say.
-        unused: How names begin that acting does not use.
-        images: Name of the feature extractor of images.
-    """
-
-    trunk: str
-    head: str | None
-    activation: str
-    squashed: bool
-    unused: tuple[str, ...]
-    images: str
+    trunk: str  # names of its layers but for their number
+    head: str | None  # name of the last layer, where it stands apart
+    activation: str  # between the layers, where the settings do not say
+    squashed: bool  # whether continuous actions pass a tanh, where the settings do not say
+    unused: tuple[str, ...]  # how names begin that acting does not use
+    images: str  # name of the feature extractor of images
 
 
 QRDQN_MODULE = "sb3_contrib.qrdqn.policies"

@@ -46,32 +46,19 @@ SB3_ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What the settings of a model say, from a file or from a live object.
+    """What the settings of a model say, from a file or from a live object."""
 
-    ``module``    where its policy class was defined, which says how it names its weights
-    ``shape``     shape of its observations, stacked if it was trained on stacks
-    ``n_actions`` number of discrete actions, or None for continuous ones
-    ``width``     number of outputs of its actor
-    ``limits``    low and high of continuous actions; None when discrete
-    ``settings``  the policy_kwargs, classes as the strings Python prints for them
-    ``pixels``    whether observations are bytes, which SB3 divides by 255
-    ``state_noise``  whether it explored with noise that depends on the state (use_sde)
-    ``parts``     name and size of each part of an observation, where it is a dictionary of vectors
-    ``factors``   how many values each part of an action has, where it has parts
-    ``binary``    whether these parts are yes or no, with one output each
-    """
-
-    module: str
-    shape: tuple[int, ...]
-    n_actions: int | None
-    width: int
-    limits: SpaceLimits | None
-    settings: Mapping[str, Any]
-    pixels: bool = False
-    state_noise: bool = False
-    parts: PartSizes | None = None
-    factors: tuple[int, ...] | None = None
-    binary: bool = False
+    module: str  # where its policy class was defined, which says how it names its weights
+    shape: tuple[int, ...]  # shape of its observations, stacked if it was trained on stacks
+    n_actions: int | None  # number of discrete actions, or None for continuous ones
+    width: int  # number of outputs of its actor
+    limits: SpaceLimits | None  # low and high of continuous actions; None when discrete
+    settings: Mapping[str, Any]  # the policy_kwargs, classes as the strings Python prints for them
+    pixels: bool = False  # whether observations are bytes, which SB3 divides by 255
+    state_noise: bool = False  # whether it explored with noise that depends on the state (use_sde)
+    parts: PartSizes | None = None  # name and size of each part of an observation, where it is a dictionary of vectors
+    factors: tuple[int, ...] | None = None  # how many values each part of an action has, where it has parts
+    binary: bool = False  # whether these parts are yes or no, with one output each
 
     @property
     def spaces(self) -> Spaces:

@@ -20,11 +20,7 @@ PICKLED_PACKAGES = ("stable_baselines3", "gym", "gymnasium", "numpy")
 
 
 def read_statistics(path: Path) -> Statistics | None:
-    """Read the file that VecNormalize saves; None if it says that observations were not normalized.
-
-    Raises:
-        InputError: If the file is something else.
-    """
+    """Read the file that VecNormalize saves; None if it says that observations were not normalized."""
     try:
         content = read_bytes(path, "file of statistics of observations", MOST_STATISTICS)
     except FileNotFoundError as error:

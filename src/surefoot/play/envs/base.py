@@ -10,13 +10,9 @@ from torch import Tensor
 
 
 class BatchEnv(Protocol):
-    """Copies of one environment. Rows are those that still run; episodes are never cut short.
+    """Copies of one environment. Rows are those that still run; episodes are never cut short."""
 
-    Attributes:
-        done_check_interval: In how many steps the loop looks for finished rows; above 1 only where stepping them is
-            harmless.
-    """
-
+    # In how many steps the loop looks for finished rows; above 1 only where stepping them is harmless.
     done_check_interval: int
 
     def reset(self) -> Tensor:

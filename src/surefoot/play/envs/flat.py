@@ -64,13 +64,7 @@ class Part:
 
 
 def list_parts(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = ()) -> Iterator[Part]:
-    """Yield the parts of an observation in order, or say what cannot carry noise.
-
-    Args:
-        name: Of the environment, for the message.
-        space: Of its observations.
-        path: Names of the spaces around it.
-    """
+    """Yield the parts of an observation in order, or say what cannot carry noise."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         # Names in a Dict, numbers in a Tuple: with either one finds the part in an observation.
         named: Iterable[tuple[str | int, spaces.Space[Any]]]
@@ -102,14 +96,7 @@ def list_parts(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] 
 
 
 def flatten_rows(parts: Sequence[Part], observation: Any, n_rows: int, as_tensor: Callable[[Any], Tensor]) -> Tensor:
-    """Return observations of many rows, in parts, as one vector for each row, with the numbers of ``FlatObservation``.
-
-    Args:
-        parts: The parts.
-        observation: Arrays with a row for each environment, nested as the space of one observation is.
-        n_rows: How many rows each must have.
-        as_tensor: Makes a tensor of such an array.
-    """
+    """Return rows of observations in parts as one vector each, with the numbers of ``FlatObservation``."""
     columns = []
     for part in parts:
         value = observation

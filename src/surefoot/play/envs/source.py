@@ -58,26 +58,20 @@ LEARNERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """How to make an environment.
+    """How to make an environment."""
 
-    Attributes:
-        maker: A Gymnasium ID, ``module:name`` of a class or function that returns an environment, a spec, or such a
-            class or function itself.
-        kwargs: What it is called with.
-        wrappers: Applied to it in this order: functions of an environment, or ``module:Class={"argument": 1}``, where a
-            class without a module is one of ``gymnasium.wrappers``, or of ``gymnasium.wrappers.vector``.
-        modules: Imported before; they may register IDs.
-        max_steps: After how many steps episodes are cut off, if not after the environment's own number.
-        success: What an episode must meet for a return of 1 in place of its rewards; None keeps these.
-        files: The files that its arguments and those of its wrappers name, and their hashes.
-    """
-
+    # A Gymnasium ID, ``module:name`` of a class or function that returns an environment, a spec, or such a class or
+    # function itself.
     maker: Maker
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  # what it is called with
+    # Applied to it in this order: functions of an environment, or ``module:Class={"argument": 1}``, where a class
+    # without a module is one of ``gymnasium.wrappers``, or of ``gymnasium.wrappers.vector``.
     wrappers: tuple[str | Callable[[Any], Any], ...] = ()
-    modules: tuple[str, ...] = ()
-    max_steps: int | None = None
+    modules: tuple[str, ...] = ()  # imported before; they may register IDs
+    max_steps: int | None = None  # after how many steps episodes are cut off, if not after the environment's own number
+    # What an episode must meet for a return of 1 in place of its rewards; None keeps these.
     success: str | Callable[..., Any] | None = None
+    # The files that its arguments and those of its wrappers name, and their hashes.
     files: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -23,13 +23,10 @@ FUNCTION = "give success='module:function', a function of what step returns"
 
 @dataclass(frozen=True)
 class Condition:
-    """What an episode must meet to be a success.
+    """What an episode must meet to be a success."""
 
-    Attributes:
-        success: A function of what ``step`` returned, ``module:function`` of one, or the key of an info that says it.
-            Of a vector environment all rows are asked at once.
-    """
-
+    # A function of what ``step`` returned, ``module:function`` of one, or the key of an info that says it. Of a vector
+    # environment all rows are asked at once.
     success: str | Callable[..., Any]
 
     @property
@@ -96,8 +93,6 @@ class SuccessReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Wrap an environment.
 
         Args:
-            env: The environment, with its step limit.
-            condition: What is paid for.
             shown_rows: Returns what the last step showed, as rows, where the condition takes these.
         """
         super().__init__(env)

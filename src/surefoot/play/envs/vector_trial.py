@@ -52,17 +52,11 @@ NEIGHBORS = "rows of {} depend on what their neighbors do, or on when these end"
 
 @dataclass(frozen=True)
 class Table:
-    """What a simulator showed, by step and row; rows that are over show no more.
+    """What a simulator showed, by step and row; rows that are over show no more."""
 
-    Attributes:
-        observations: The observations, flat, from the first on.
-        rewards: The rewards.
-        over: Which rows were over after a step.
-    """
-
-    observations: NDArray[Any]
+    observations: NDArray[Any]  # the observations, flat, from the first on
     rewards: NDArray[np.float64]
-    over: NDArray[np.bool_]
+    over: NDArray[np.bool_]  # which rows were over after a step
 
     def rows(self) -> list[bytes]:
         """Return everything that each row showed."""
@@ -82,13 +76,7 @@ class Table:
 
 
 def check_simulator(name: str, simulators: Simulators, max_steps: int) -> None:
-    """Raise InputError if the rows of a vector simulator break a rule that independent episodes need.
-
-    Args:
-        name: Of the simulator.
-        simulators: Makes it.
-        max_steps: After how many steps episodes are cut off.
-    """
+    """Raise InputError if the rows of a vector simulator break a rule that independent episodes need."""
     broken = run_apart(f"trying {name}", _broken_row_rule, (simulators, max_steps))
     if broken is not None:
         raise InputError(

@@ -24,18 +24,12 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Simultaneous lower bounds for P(X >= x) and for P(X <= x), at finitely many x.
+    """Simultaneous lower bounds for P(X >= x) and for P(X <= x), at finitely many x."""
 
-    ``points``          the x, ascending
-    ``survival_lower``  bounds of P(X >= points[j]) for all j simultaneously, with confidence 1 - alpha
-    ``cdf_lower``       bounds of P(X <= points[j]) for all j simultaneously, with confidence 1 - alpha
-    ``alpha``           the error probability of either family
-    """
-
-    points: Floats
-    survival_lower: Floats
-    cdf_lower: Floats
-    alpha: float
+    points: Floats  # the x, ascending
+    survival_lower: Floats  # bounds of P(X >= points[j]) for all j simultaneously, with confidence 1 - alpha
+    cdf_lower: Floats  # bounds of P(X <= points[j]) for all j simultaneously, with confidence 1 - alpha
+    alpha: float  # the error probability of either family
 
     def __post_init__(self) -> None:
         assert self.points.ndim == 1

@@ -48,17 +48,13 @@ _BATCH = 20_000  # outcomes whose logarithms against all claims are computed at 
 
 @dataclass(frozen=True)
 class BetRound:
-    """Outcomes with one bet size, fixed before any of them was seen.
-
-    ``first``   the index of the first of them
-    ``cutoff``  how the score was made of those before, where there is a choice
-    """
+    """Outcomes with one bet size, fixed before any of them was seen."""
 
     outcomes: Sample
     stake: float
     lowest: float
-    first: int = 0
-    cutoff: float | None = None
+    first: int = 0  # the index of the first of them
+    cutoff: float | None = None  # how the score was made of those before, where there is a choice
 
     @property
     def highest_claim(self) -> float:

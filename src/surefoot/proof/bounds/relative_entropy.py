@@ -44,16 +44,11 @@ class BernoulliBound:
 
 @dataclass(frozen=True, eq=False)
 class TiltedBound:
-    """Upper bounds of E exp(-theta X) for a few theta, simultaneously valid; X is counted from the floor.
+    """Upper bounds of E exp(-theta X) for a few theta, simultaneously valid; X is counted from the floor."""
 
-    ``thetas``  fixed on the pilot, the first ``pilot`` returns
-    ``stakes``  of the bets that gave the bounds, fixed on the pilot too
-    ``uppers``  the bounds
-    """
-
-    thetas: Floats
-    stakes: Floats
-    uppers: Floats
+    thetas: Floats  # fixed on the pilot, the first ``pilot`` returns
+    stakes: Floats  # of the bets that gave the bounds, fixed on the pilot too
+    uppers: Floats  # the bounds
     pilot: int
 
     def at(self, cost: float) -> float:

@@ -67,22 +67,14 @@ class LuckyReturns:
 
 @dataclass(frozen=True, eq=False)
 class LuckScore:
-    """The score of (c).
+    """The score of (c)."""
 
-    ``weights``  centers of the features, and the weights of their distances and of the squares of these, in h
-    ``ends``     where h is cut off
-    ``cuts``     between the ranges of h in which each score is used, ascending
-    ``move``     the s by which h moves a return
-    ``scores``   psi_k, one more than cuts, of returns not below the floor minus the highest s h
-    ``surplus``  for each score the integral from there up to each of its knots
-    """
-
-    weights: Floats
-    ends: tuple[float, float]
-    cuts: Floats
-    move: float
-    scores: Sequence[TangentScore]
-    surplus: Floats
+    weights: Floats  # centers of the features, and the weights of their distances and of the squares of these, in h
+    ends: tuple[float, float]  # where h is cut off
+    cuts: Floats  # between the ranges of h in which each score is used, ascending
+    move: float  # the s by which h moves a return
+    scores: Sequence[TangentScore]  # psi_k, one more than cuts, of returns not below the floor minus the highest s h
+    surplus: Floats  # for each score the integral from there up to each of its knots
     floor: float
 
     @property

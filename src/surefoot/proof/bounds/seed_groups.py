@@ -89,18 +89,12 @@ def _row_means(table: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class GroupScore:
-    """The mean over the draws of a group of the score of each.
+    """The mean over the draws of a group of the score of each."""
 
-    ``cuts``     between the ranges of v in which each score is used, ascending
-    ``reach``    the w of v
-    ``scores``   one more than cuts
-    ``n_draws``  how many draws a group has
-    """
-
-    cuts: Floats
-    reach: float
-    scores: Sequence[Score]
-    n_draws: int
+    cuts: Floats  # between the ranges of v in which each score is used, ascending
+    reach: float  # the w of v
+    scores: Sequence[Score]  # one more than cuts
+    n_draws: int  # how many draws a group has
 
     @cached_property
     def lowest(self) -> float:

@@ -52,22 +52,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Bet:
-    """What is decided before the returns from index ``first`` up to ``last`` are seen.
-
-    ``guesses``  points above the floor and guesses of P(X >= point), of which the score is made; None for the return
-    ``stake``    the bet size against all claims
-    ``hedge``    instead of it claims, ascending, and the bet size against each
-    ``block``    first and last index of the returns that the same guesses are used for, in one bet or several
-    ``cutoff``   how the guesses were made of earlier returns, for the record
-    """
+    """What is decided before the returns from index ``first`` up to ``last`` are seen."""
 
     first: int
     last: int
+    # First and last index of the returns that the same guesses are used for, in one bet or several.
     block: tuple[int, int]
+    # Points above the floor and guesses of P(X >= point), of which the score is made; None for the return.
     guesses: Guesses | None = None
-    stake: float = 0.0
-    hedge: tuple[Floats, Floats] | None = None
-    cutoff: float | None = None
+    stake: float = 0.0  # the bet size against all claims
+    hedge: tuple[Floats, Floats] | None = None  # instead of it claims, ascending, and the bet size against each
+    cutoff: float | None = None  # how the guesses were made of earlier returns, for the record
 
     @property
     def is_placed(self) -> bool:
@@ -76,12 +71,9 @@ class Bet:
 
 
 class Planner(Protocol):
-    """Decides what to bet for one bettor, from earlier returns and what its own bets have made of them.
+    """Decides what to bet for one bettor, from earlier returns and what its own bets have made of them."""
 
-    ``first``  how many returns it wants to have seen before its first bet
-    """
-
-    first: int
+    first: int  # how many returns it wants to have seen before its first bet
 
     def next_bet(self, past: OrderedOutcomes, account: CapitalAccount) -> Bet | None:
         """Return the bet on the returns right after those of ``past``, or None if there will be none.
@@ -103,14 +95,10 @@ class AlphaShare:
 
 
 class Strategy(Protocol):
-    """Decides who bets.
+    """Decides who bets."""
 
-    ``n_opening``    how many returns it wants to see before it decides about bets before alpha is split
-    ``n_inspected``  how many it wants to see before it splits alpha, where there are no such bets
-    """
-
-    n_opening: int
-    n_inspected: int
+    n_opening: int  # how many returns it wants to see before it decides about bets before alpha is split
+    n_inspected: int  # how many it wants to see before it splits alpha, where there are no such bets
 
     def opening_planner(self, past: OrderedOutcomes) -> Planner | None:
         """Return who bets on the return itself with all of alpha, or None to split alpha at once."""
@@ -297,16 +285,14 @@ class WorstMeans:
     """Lower bounds of the worst-case mean at some scaled budgets, simultaneously valid, and what they imply elsewhere.
 
     ``scaled_budgets``, ``limits``  where bets were made, and the bounds they gave; bounds are at least the floor
-    ``shares``                      the alpha used for each; their sum is at most alpha
-    ``bets``                        what was bet: one dictionary per bettor and block, for the certificate
     """
 
     scaled_budgets: Floats
     limits: Floats
-    shares: Floats
+    shares: Floats  # the alpha used for each; their sum is at most alpha
     floor: float
     ceiling: float | None
-    bets: Sequence[Mapping[str, Any]] = ()
+    bets: Sequence[Mapping[str, Any]] = ()  # what was bet: one dictionary per bettor and block, for the certificate
 
     def at(self, scaled_budget: ArrayLike) -> Floats:
         """Return a lower bound at any scaled budget, from all those with bets, at no cost in confidence."""

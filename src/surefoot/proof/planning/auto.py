@@ -47,21 +47,13 @@ _EACH = 2  # thresholds per budget from which on bets are better than bounds per
 
 @dataclass(frozen=True, eq=False)
 class MethodChoice:
-    """What the pilot episodes selected.
+    """What the pilot episodes selected."""
 
-    Attributes:
-        method: "binary", "per-threshold", "band", "betting" or "luck".
-        pilot: Number of pilot episodes, the first ones.
-        points: Thresholds, for bounds per threshold.
-        survival_alphas: Alpha of the lower bound of P(X >= point) at each threshold.
-        cdf_alphas: Alpha of the lower bound of P(X <= point) at each threshold.
-    """
-
-    method: str
-    pilot: int
-    points: Floats
-    survival_alphas: Floats
-    cdf_alphas: Floats
+    method: str  # "binary", "per-threshold", "band", "betting" or "luck"
+    pilot: int  # number of pilot episodes, the first ones
+    points: Floats  # thresholds, for bounds per threshold
+    survival_alphas: Floats  # alpha of the lower bound of P(X >= point) at each threshold
+    cdf_alphas: Floats  # alpha of the lower bound of P(X <= point) at each threshold
 
     def to_json(self) -> dict[str, Any]:
         """Return the choice as JSON data."""

@@ -46,14 +46,11 @@ _HOPELESS = 1e-7  # a chance below which a claim is given up
 
 @dataclass(frozen=True)
 class ScoreModel:
-    """What the past lets one expect of a score: its mean, its variance and the size of its drops.
-
-    ``drop``  minus the third central moment over the variance: the h of a score that is c, rarely c - h
-    """
+    """What the past lets one expect of a score: its mean, its variance and the size of its drops."""
 
     mean: float
     variance: float
-    drop: float
+    drop: float  # minus the third central moment over the variance: the h of a score that is c, rarely c - h
 
     @classmethod
     def of(cls, proposal: Proposal, past: Past) -> ScoreModel:

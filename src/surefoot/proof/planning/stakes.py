@@ -44,16 +44,12 @@ class StakeChoice:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Ways to score outcomes, a row each: the scores of a sample of the past, and the lowest score possible.
-
-    ``counts``  how often each outcome of the sample came
-    ``unseen``  the score of an outcome that has not come and still may, of each way
-    """
+    """Ways to score outcomes, a row each: the scores of a sample of the past, and the lowest score possible."""
 
     scores: Floats
     lowest: Floats
-    counts: Floats
-    unseen: Floats
+    counts: Floats  # how often each outcome of the sample came
+    unseen: Floats  # the score of an outcome that has not come and still may, of each way
 
     @classmethod
     def of(cls, proposals: Sequence[Proposal], past: Past) -> Candidates:

@@ -45,22 +45,16 @@ FEWER = 2
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBet:
-    """The bet on the returns from index ``first`` up to ``last``.
-
-    ``block``    first and last index for which the score is used, of one bet or several
-    ``cutoff``   how the score was made of the past, as recorded
-    ``guesses``  points above the floor, ascending, and guesses of P(X >= point); None if the return is its own score
-    ``stake``    the bet size against all claims
-    ``hedge``    instead of it claims, and the bet size against each
-    """
+    """The bet on the returns from index ``first`` up to ``last``."""
 
     first: int
     last: int
-    block: tuple[int, int]
-    cutoff: float | None
+    block: tuple[int, int]  # first and last index for which the score is used, of one bet or several
+    cutoff: float | None  # how the score was made of the past, as recorded
+    # Points above the floor, ascending, and guesses of P(X >= point); None if the return is its own score.
     guesses: tuple[Floats, ...] | None
-    stake: float = 0.0
-    hedge: tuple[Floats, Floats] | None = None
+    stake: float = 0.0  # the bet size against all claims
+    hedge: tuple[Floats, Floats] | None = None  # instead of it claims, and the bet size against each
 
 
 @dataclass(frozen=True)
@@ -134,10 +128,8 @@ def settled(
 
     Args:
         returns: All returns in order; for upper bounds, minus the returns.
-        claim: What the certificate says its bounds were computed from.
         ends: Floor and ceiling of these returns.
         bettors: Who was to bet what; first of all, if alpha was not split at once, who bet before.
-        rows: The bets that the certificate has recorded.
         open_account: Opens the account of a bettor, if it is no account of bets on returns.
     """
     floor, ceiling = ends

@@ -83,11 +83,6 @@ def _compare_row(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.
 def recompute_distribution(returns: Floats, claim: Claim, asked: Sequence[tuple[str, float]]) -> Floats:
     """Return, per number asked for and budget, least and best lower bound, and best and loosest upper bound.
 
-    Args:
-        returns: The returns.
-        claim: What the certificate says its bounds were computed from.
-        asked: The numbers, each with its kind, one of ``KINDS``.
-
     Returns:
         Those bounds, of shape (asked, budgets, 2, 2).
     """

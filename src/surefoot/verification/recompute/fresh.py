@@ -65,8 +65,6 @@ def log_capital(
     """Return the logarithm of the largest capital of bets that the fresh returns are worse than the recorded ones.
 
     Args:
-        recorded: Returns of the record.
-        fresh: Returns of fresh episodes, in order.
         radii: Scaled budgets whose worst-case means are bet on; 0 is added.
         shares: Shares of the lowest returns whose mean or end is bet on.
         thresholds: Returns up to which is bet on what is earned.

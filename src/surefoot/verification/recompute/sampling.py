@@ -27,12 +27,6 @@ def least_forgery(returns: Floats, block_size: int, radii: Sequence[float], floo
     The worst case is assumed: the true returns of the forged blocks are all at the floor, and the forged ones the
     highest of the record. What that does to a bound is measured on the worst-case mean of the recorded distribution
     itself, which bounds follow.
-
-    Args:
-        returns: The returns of the record.
-        block_size: Episodes of a block.
-        radii: Scaled budgets of the bounds.
-        floor: The lowest possible return.
     """
     ordered = np.sort(returns) - floor
     n_blocks = -(-returns.size // block_size)

@@ -21,12 +21,7 @@ _ATTACKS = {
 
 
 def write_sentence(name: str, certificate: Mapping[str, Any]) -> str:
-    """Return what a certificate says.
-
-    Args:
-        name: Name of its file.
-        certificate: Its fields.
-    """
+    """Return what a certificate says."""
     n_shared = certificate.get("n_shared_episodes")
     shared = "an episode" if n_shared == 1 else f"{n_shared} episodes together"
     attack = _ATTACKS[name].format(shared=shared, **_describe_channel(certificate))

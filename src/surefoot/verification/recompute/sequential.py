@@ -28,12 +28,7 @@ class Stop:
 
 
 def read_stop(choice: Any, budgets: tuple[float, ...]) -> Stop | None:
-    """Read the goal of a sequential run, which must be about one of the budgets, and why it stopped.
-
-    Args:
-        choice: What the certificate says of it; None if it says nothing.
-        budgets: The budgets of the certificate.
-    """
+    """Read the goal of a sequential run, which must be about one of the budgets, and why it stopped."""
     if choice is None:
         return None
     if not isinstance(choice, dict) or set(choice) != STOP_KEYS:

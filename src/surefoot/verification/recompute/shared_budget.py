@@ -39,13 +39,7 @@ SharedPlanner = Callable[[Floats, int, float | None, SharedClaim], tuple[Floats,
 
 
 def recompute_shared(returns: Floats, claim: SharedClaim, plan: SharedPlanner) -> tuple[Floats, Floats | None]:
-    """Return the lower bounds at each cost and, where a ceiling is known, the upper ones: the mirror image.
-
-    Args:
-        returns: All returns in order.
-        claim: What the certificate says its bounds were computed from.
-        plan: Plans thetas and bet sizes.
-    """
+    """Return the lower bounds at each cost and, where a ceiling is known, the upper ones: the mirror image."""
     if claim.ceiling is None:
         return claim.floor + _bound_by_bets(returns - claim.floor, None, claim, plan), None
     width = claim.ceiling - claim.floor

@@ -30,20 +30,13 @@ CUT = 2
 
 @dataclass(frozen=True)
 class Cartridge:
-    """A game and how its episodes end.
+    """A game and how its episodes end."""
 
-    ``rom``         its name in ale-py
-    ``moves``       how many actions the game knows (ale-py's minimal set)
-    ``difficulty``  position of the difficulty switch
-    ``limit``       most agent steps of an episode
-    ``first_goal``  whether the first reward other than 0 ends the episode
-    """
-
-    rom: str
-    moves: int
-    limit: int
-    difficulty: int = 0
-    first_goal: bool = False
+    rom: str  # its name in ale-py
+    moves: int  # how many actions the game knows (ale-py's minimal set)
+    limit: int  # most agent steps of an episode
+    difficulty: int = 0  # position of the difficulty switch
+    first_goal: bool = False  # whether the first reward other than 0 ends the episode
 
 
 class Board:
