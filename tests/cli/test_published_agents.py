@@ -50,7 +50,7 @@ def test_a_folder_is_enough(folder, capsys, tmp_path):
     (folder / "args.yml").write_text("env: Pendulum-v1\n")
     heavier = certified(capsys, "--agent", folder / "a2c-Pendulum-v1.zip", "--out", tmp_path / "two")
     assert heavier["estimate"] < bare["estimate"]  # a gravity of ten, not of two
-    surefoot_command("verify", tmp_path / "one", "--agent", folder, "--blocks", "all", "--quiet")
+    surefoot_command("verify", tmp_path / "one", "--agent", folder, "--blocks", "all", "--fresh", "4", "--quiet")
     assert "Verified" in capsys.readouterr().out
     surefoot_command("verify", tmp_path / "one", "--agent", folder, "--vecnormalize", "none", "--quiet", code=1)
     assert "the weights of" in capsys.readouterr().out
@@ -118,7 +118,7 @@ def test_sigma_and_budgets_in_normalized_units(folder, capsys, tmp_path):
     one, two = (json.loads((tmp_path / name / "certificate.json").read_text()) for name in ("one", "two"))
     assert one["lower"] == two["lower"]
     assert one["budgets"] == pytest.approx(two["budgets"])
-    surefoot_command("verify", tmp_path / "one", "--agent", folder, "--quiet")
+    surefoot_command("verify", tmp_path / "one", "--agent", folder, "--fresh", "4", "--quiet")
     assert "Verified" in capsys.readouterr().out
     for wrong, match in [
         (("--sigma", "0.1,0.2,0.3"), "normalized units need one sigma for all features"),

@@ -330,7 +330,7 @@ def test_thresholds_with_risks_of_their_own_are_recomputed(run):
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_what_auto_has_certified_is_recomputed(law, tmp_path):
-    returns = law.draw(np.random.default_rng(3), (300,))
+    returns = law.draw(np.random.default_rng(3), (150,))
     episodes = Episodes.from_returns(returns, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
     episodes.save(tmp_path / "episodes.npz")
     write_json(tmp_path / "certificate.json", certify(episodes, [0, 0.3, 1.1]).to_json())
