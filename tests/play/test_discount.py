@@ -140,7 +140,7 @@ def test_the_command_certifies_it_and_verify_checks_it(tmp_path, monkeypatch, ca
     assert made["ceiling"] == pytest.approx(20, abs=1e-3)
     assert made["method"] == "band"
     assert "the expected discounted return (gamma 0.95) of" in made["statement"]
-    assert verify(folder, blocks=None).verified
+    assert verify(folder, blocks=None, fresh=8).verified
     (folder / "certificate.json").write_text(json.dumps({key: made[key] for key in made if key != "gamma"}))
     names = {check.name for check in verify(folder, blocks=0).checks if check.result == "failed"}
     assert names == {"certificate and episode data", "sentence"}
@@ -154,7 +154,7 @@ def test_environments_and_wrong_calls(tmp_path, monkeypatch, capsys):
     given = ["certify", "--env", "CartPole-v1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0"]
     given += ["--ceiling", "10", "--episodes", "20", "--workers", "1", "--quiet", "--out", "run"]
     assert cli.main([*given, "--gamma", "0.9", "--method", "paper"]) == 0
-    assert verify("run", blocks=None).verified
+    assert verify("run", blocks=None, fresh=8).verified
     capsys.readouterr()
     np.save("r.npy", np.ones(10))
     returns = ["certify", "--returns", "r.npy", "--sigma", "1", "--floor", "0", "--gamma", "0.9"]

@@ -361,7 +361,7 @@ def test_the_command_certifies_per_step_and_verify_checks_it(tmp_path, monkeypat
     assert "attack with budget 0.02 (l2 norm of the perturbation of each single observation)." in said
     made = json.loads((tmp_path / "run" / "per-step.json").read_text())
     assert (made["kind"], made["n_steps"], made["reward_range"]) == ("per-step", 200, [0, 1])
-    assert verify("run", blocks=None).verified
+    assert verify("run", blocks=None, fresh=8).verified
     for change in (
         {"lower": [made["lower"][0] + 0.01, made["lower"][1]]},
         {"n_steps": 10},
@@ -381,7 +381,9 @@ def test_the_command_certifies_per_step_and_verify_checks_it(tmp_path, monkeypat
     )
     forged.save("run/episodes.npz")
     (tmp_path / "run" / "per-step.json").write_text(json.dumps(certify_per_step(forged, [0, 0.02]).to_json()))
-    failed = {check.name: check.detail for check in verify("run", blocks=None).checks if check.result == "failed"}
+    failed = {
+        check.name: check.detail for check in verify("run", blocks=None, fresh=8).checks if check.result == "failed"
+    }
     assert "block 0: the rewards of its steps differ" in failed["replay"]
 
 

@@ -139,7 +139,7 @@ def test_the_command_certifies_a_shared_budget_and_verify_checks_it(tmp_path, mo
     assert not (tmp_path / "run" / "certificate.json").exists()
     made = json.loads((tmp_path / "run" / "shared.json").read_text())
     assert made["n_shared_episodes"] == 10
-    assert verify("run", blocks=1).verified
+    assert verify("run", blocks=1, fresh=8).verified
     assert cli.main([*run, "--budgets", "0,0.4", "--method", "paper"]) == 0
     assert verify("run", blocks=0).bounds_recomputed  # both certificates
     for key, value in {
