@@ -88,7 +88,7 @@ def test_bounds_grow_with_groups_and_fall_with_budget_and_confidence():
 
 
 def test_upper_bounds_are_the_mirror_image():
-    table = LUCKS[8].draw(np.random.default_rng(7), 200, 3)
+    table = LUCKS[8].draw(np.random.default_rng(7), 120, 3)
     one = bound_group_means(table, [1.0], 0.05, 0.0, 10.0)
     other = bound_group_means(10.0 - table, [1.0], 0.05, 0.0, 10.0)
     assert -float(one.mirror.at(1.0)) == pytest.approx(10.0 - float(other.lower.at(1.0)), abs=0.02)
@@ -123,7 +123,7 @@ def test_a_partner_that_failed_is_no_reason_to_guess_nothing():
 
 
 def test_few_seeds_with_many_draws_are_planned_too():
-    table = LUCKS[2].draw(np.random.default_rng(6), 12, 48)
+    table = LUCKS[2].draw(np.random.default_rng(6), 12, 24)
     assert 0 < bound_group_means(table, [1.0], 0.05, 0.0, None).lower.at(1.0) < table.mean()
 
 
@@ -167,7 +167,7 @@ def test_other_code_computes_the_same():
 
 
 def test_planted_other_code_notices_a_guess_of_the_own_draw(monkeypatch):
-    table = LUCKS[0].draw(np.random.default_rng(9), 400, 2)
+    table = LUCKS[0].draw(np.random.default_rng(9), 250, 2)
     monkeypatch.setattr(SeedGroups, "luck", with_own_draw)
     made = bound_group_means(table, [1.0], 0.05, 0.0, 10.0)
     claim = Claim("nested", 0.05, 1.0, 0.0, 10.0, (1.0,))

@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -337,13 +336,13 @@ def test_orphaned_workers_die_and_let_go_of_the_folder(tmp_path):
     parent = killing.forked(lambda: run(tmp_path / "run", sleepy(pids), workers=2))
     _until(lambda: len(list(pids.iterdir())) == 2, 30)
     workers = [int(path.name) for path in pids.iterdir()]
-    assert all(_alive(pid) for pid in workers)
+    assert all(killing.alive(pid) for pid in workers)
     os.kill(parent, signal.SIGKILL)
     killing.ended(parent)
     with RunFolder(tmp_path / "run", sleepy(pids).facts()).opened():
         pass
-    _until(lambda: not any(_alive(pid) for pid in workers), 10)
-    assert not any(_alive(pid) for pid in workers)
+    _until(lambda: not any(killing.alive(pid) for pid in workers), 10)
+    assert not any(killing.alive(pid) for pid in workers)
 
 
 class _Sleepy(type(constant().network)):
@@ -366,10 +365,3 @@ def _until(happened, seconds):
     end = time.monotonic() + seconds
     while not happened() and time.monotonic() < end:
         time.sleep(0.05)
-
-
-def _alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

@@ -369,7 +369,12 @@ def test_risks_are_one_per_threshold():
         spread_thresholds([1.0, 2.0], [1.0, 2.0], [0.05], [0.05])
 
 
-SOURCES = {source.name: source for source in (*regret.recorded(), *regret.synthetic())}
+@functools.cache
+def sources():
+    """Return every distribution of the bench by its name."""
+    return {source.name: source for source in (*regret.recorded(), *regret.synthetic())}
+
+
 NEARLY_PERFECT = ("cartpole-5-s0.2", "five-frames-s0.2", "one-frame-s0.2", "memory-s0.35")
 
 singles, KNOWN = regret.singles, {}
@@ -390,7 +395,7 @@ def singles_once(monkeypatch):
 
 def short_of_the_best(name, n, asked):
     """Return the budgets at which auto falls short of the best single method, in three fixed draws."""
-    rows = regret.compared(SOURCES[name], asked, n, 3)
+    rows = regret.compared(sources()[name], asked, n, 3)
     return [row for row in rows if row["ratio"] < regret.MEAN or row["least"] < regret.DRAW]
 
 
@@ -398,15 +403,15 @@ def short_of_the_best(name, n, asked):
 @pytest.mark.parametrize("name", [*NEARLY_PERFECT, "uniform", "pong-1r-s0.05"])
 def test_auto_is_close_to_the_best_single_method(name, n):
     """Fixed seeds: the mean at least .985 of the best method's and no draw below .95 of it, at each budget."""
-    source = SOURCES[name]
+    source = sources()[name]
     assert not short_of_the_best(name, n, source.single[1:2])
     if n == 1_000:  # ``bench/regret.py`` measures the larger size too, which takes long at many budgets
         assert not short_of_the_best(name, n, source.grid)
 
 
 def test_few_values_at_many_budgets_are_close_to_the_best_single_method():
-    assert not short_of_the_best("freeway-s0.1", 1_000, SOURCES["freeway-s0.1"].grid)
-    for asked in (SOURCES["freeway-s0.1"].grid, *((radius,) for radius in SOURCES["freeway-s0.1"].single)):
+    assert not short_of_the_best("freeway-s0.1", 1_000, sources()["freeway-s0.1"].grid)
+    for asked in (sources()["freeway-s0.1"].grid, *((radius,) for radius in sources()["freeway-s0.1"].single)):
         assert not short_of_the_best("freeway-s0.1", 10_000, asked)
 
 
@@ -425,12 +430,12 @@ def seen_is_all(returns, radii, alpha, floor, ceiling, *, declared):
 def test_planted_a_pilot_taken_for_the_whole_distribution(n, monkeypatch):
     monkeypatch.setattr(regret, "choose_method", seen_is_all)
     for name in NEARLY_PERFECT:
-        assert short_of_the_best(name, n, SOURCES[name].single[1:2])
+        assert short_of_the_best(name, n, sources()[name].single[1:2])
 
 
 @pytest.mark.parametrize("name", ["one-frame-s0.2", "freeway-s0.1", "pong-1r-s0.05"])
 def test_the_bench_measures_what_certify_gives(name):
-    source, radii = SOURCES[name], np.array(SOURCES[name].grid)
+    source, radii = sources()[name], np.array(sources()[name].grid)
     returns = source.draw(np.random.default_rng(5), 1_000)
     given = {"floor": source.floor, "ceiling": source.ceiling, "method": "binary" if source.declared else "dkw"}
     made = certify(Episodes.from_returns(returns, sigma=1, **given), radii)
