@@ -77,26 +77,6 @@ def test_json_is_the_certificate_and_nothing_else(capsys):
     assert made["estimate"] == record.returns.mean()
 
 
-@pytest.mark.usefixtures("copied_run")
-def test_the_same_command_twice_plays_once(capsys, monkeypatch):
-    stamp = Path("run/episodes.npz").stat().st_mtime_ns
-    monkeypatch.setattr("surefoot.play.rollout.play", lambda *_, **__: pytest.fail("played again"))
-    before = Path("run/certificate.json").read_bytes()
-    surefoot_command(*QUICK, "--out", "run")
-    assert "120 episodes, sigma 0.2" in capsys.readouterr().out
-    assert Path("run/certificate.json").read_bytes() == before
-    assert Path("run/episodes.npz").stat().st_mtime_ns == stamp
-    assert strict(Path("run/run.json").read_text())["resumed"] is True
-
-
-@pytest.mark.usefixtures("copied_run")
-@pytest.mark.parametrize(
-    "other", [("--seed", 1), ("--agent", "cartpole-1-s0.2"), ("--sigma", 0.4), ("--episodes", 121)]
-)
-def test_another_run_does_not_enter_the_same_folder(capsys, other):
-    refused(capsys, *QUICK, "--out", "run", *other, match="holds a run with another setup")
-
-
 def test_a_requirement_is_met_in_the_norm_it_is_asked_in(capsys):
     """A budget of 0.01 for every coordinate of 200 observations is an l2 budget of 0.28, at which less holds."""
     task = ("certify", "cartpole-1", "--episodes", 120, "--seed", 5, "--workers", 1, "--budgets", "0", "--quiet")
@@ -124,9 +104,7 @@ def test_runs_that_stop_by_themselves_are_for_whole_episodes_and_l2(capsys):
 @pytest.mark.parametrize(
     ("name", "environment", "floor", "ceiling"),
     [
-        ("DQN", "CartPole-v1", 0, 500),
         ("PPO", "CartPole-v1", 0, 500),
-        ("DDPG", "Pendulum-v1", PENDULUM_FLOOR, 0),
         ("SAC", "Pendulum-v1", PENDULUM_FLOOR, 0),
     ],
 )
