@@ -1,9 +1,6 @@
 """``surefoot certify`` of a task or an environment: results, silence, what is kept, what is refused."""
 
-import base64
 import json
-import pickle
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +8,6 @@ import pytest
 import surefoot
 import waiting_env
 from cli_commands import KEYS, LEFT, QUICK, refused, strict, surefoot_command
-from stand_ins import Bomb
 from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
@@ -132,30 +128,3 @@ def test_an_environment_may_have_no_ceiling_and_another_limit(capsys, models):
     made = strict(capsys.readouterr().out)
     assert made["upper"] is made["ceiling"] is None
     assert Episodes.load("run/episodes.npz").lengths.tolist() == [3] * 4
-
-
-def armed(source, target):
-    """Copy an SB3 zip with a live pickle in every field that SB3 would unpickle."""
-    bomb = base64.b64encode(pickle.dumps(Bomb("ran"))).decode()
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
-        for name in old.namelist():
-            content = old.read(name)
-            if name == "data":
-                data = json.loads(content)
-                for entry in data.values():
-                    if isinstance(entry, dict) and ":serialized:" in entry:
-                        entry[":serialized:"] = bomb
-                content = json.dumps(data).encode()
-            new.writestr(name, content)
-
-
-def test_a_malicious_zip_does_not_run(capsys, models):
-    armed(models / "DQN-CartPole-v1.zip", "evil.zip")
-    setup = ("certify", "--env", "CartPole-v1", "--agent", "evil.zip", "--sigma", 0.1, "--floor", 0)
-    surefoot_command(*setup, "--episodes", 2, "--json", code=2)
-    assert not Path("ran").exists()
-    assert "which has no place in it; if you trust its author, use --allow-pickle" in capsys.readouterr().err
-    surefoot_command(*setup, "--episodes", 2, "--out", "trusted", "--allow-pickle", code=2)
-    assert Path("ran").exists()  # the bomb is live: trusting it runs it
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not Path("trusted").exists()
