@@ -1,6 +1,5 @@
 """``surefoot certify`` of a task or an environment: results, silence, what is kept, what is refused."""
 
-import json
 from pathlib import Path
 
 import pytest
