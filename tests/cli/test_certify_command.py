@@ -6,7 +6,7 @@ import pytest
 
 import surefoot
 import waiting_env
-from cli_commands import KEYS, LEFT, QUICK, refused, strict, surefoot_command
+from cli_commands import KEYS, LEFT, QUICK, strict, surefoot_command
 from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
@@ -82,18 +82,6 @@ def test_a_requirement_is_met_in_the_norm_it_is_asked_in(capsys):
         assert made[norm]["require"] == {"mean": 150, "budget": 0.01, "proved": made[norm]["lower"][1] >= 150}
         assert code == (0 if made[norm]["require"]["proved"] else 1)
     assert [made[norm]["require"]["proved"] for norm in ("l2", "linf")] == [True, False]
-
-
-def test_runs_that_stop_by_themselves_are_for_whole_episodes_and_l2(capsys):
-    for more in (
-        ("--shared-episodes", 3),
-        ("--thresholds", "100"),
-        ("--quantiles", "0.5"),
-        ("--cvar", "0.5"),
-        ("--per-step",),
-        ("--norm", "l1"),
-    ):
-        refused(capsys, "certify", "cartpole-5", "--tol", 5, *more, match="sequential run")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from shutil import copyfile
@@ -181,19 +180,6 @@ def test_wrong_calls_are_one_line(words, match, capsys):
     said = capsys.readouterr().err
     assert match in said
     assert said.count("\n") == 1
-
-
-def test_episodes_of_an_agent_without_a_hash_are_not_taken_for_those_of_another(tmp_path, monkeypatch, capsys):
-    """Planted: between two calls the function becomes another one."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    call = (GOOD, "compared_agents:act", "cartpole-1", "--episodes", 40)
-    (tmp_path / "compared_agents.py").write_text("def act(seen):\n    return 0\n")
-    assert compare(*call) == 0
-    monkeypatch.delitem(sys.modules, "compared_agents")
-    (tmp_path / "compared_agents.py").write_text("def act(seen):\n    return int(seen[2] > 0)\n")
-    capsys.readouterr()
-    assert compare(*call) == 2
-    assert "run/B may hold episodes of another act: agents that are code have no hash" in capsys.readouterr().err
 
 
 FILES = {
