@@ -287,12 +287,11 @@ def test_rewards_that_come_earlier_in_the_record_than_in_fresh_episodes_are_noti
 
     def delayed(*given):
         arrays = late(*given)
-        # A first step that pays nothing, and a last one more.
+        # First steps that pay nothing, and last ones more: 20 in all, which no recorded episode exceeds.
         n = arrays["returns"].size
-        values = np.tile([0.0, 1.0], n)
-        repeats = np.stack([np.full(n, 5), np.full(n, 15)], axis=1).ravel()
-        recorded = {"returns": np.full(n, 15.0), "lengths": np.full(n, 20), "reward_values": values}
-        return {**arrays, **recorded, "reward_repeats": repeats}
+        played = {"returns": np.full(n, 20.0), "lengths": np.full(n, 20)}
+        played |= {"reward_values": np.tile([0.0, 1.0, 2.0], n), "reward_repeats": np.tile([5, 10, 5], n)}
+        return {**arrays, **played}
 
     monkeypatch.setattr(rerun, "run_fresh", delayed)
     assert "fresh episodes" in problems(verify(made.directory, agent="cartpole-1-s0.4", fresh=100))
