@@ -147,11 +147,3 @@ def test_the_command_certifies_it_and_verify_checks_it(tmp_path, monkeypatch, ca
     (folder / "certificate.json").write_text(json.dumps(made))
     assert cli.main([*run, "--gamma", "0.95", "--shared-episodes", "3"]) == 0
     assert verify(folder, blocks=0).bounds_recomputed
-
-
-def test_an_environment_is_certified_with_a_discount(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    given = ["certify", "--env", "CartPole-v1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0"]
-    given += ["--ceiling", "10", "--episodes", "20", "--workers", "1", "--quiet", "--out", "run"]
-    assert cli.main([*given, "--gamma", "0.9", "--method", "paper"]) == 0
-    assert verify("run", blocks=None, fresh=8).verified

@@ -159,14 +159,3 @@ def test_returns_from_elsewhere_share_a_budget(tmp_path, monkeypatch, capsys):
     assert cli.main([*given, "--shared-episodes", "5", "--method", "binary", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made["lower"][0] == pytest.approx(least_chance(0.916, 0.1), abs=0.01)
-
-
-def test_a_shared_certificate_is_not_compared_with_attacks_on_single_episodes(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "100", "--workers", "1", "--out", "runs/run"]
-    assert cli.main([*run, "--shared-episodes", "10", "--quiet", "--json"]) == 0
-    attack = ["attack", "cartpole-1", "--sigma", "0.4", "--budgets", "0.1", "--lambda-q", "0", "--episodes", "2"]
-    attack += ["--noise-samples", "1", "--workers", "1", "--quiet", "--certificate", "runs/run/shared.json"]
-    capsys.readouterr()
-    assert cli.main(attack) == 2
-    assert "is about another task, step limit, agent or sigma" in capsys.readouterr().err
