@@ -82,7 +82,7 @@ def test_planted_a_bet_size_that_depends_on_the_luck_of_its_episode(monkeypatch)
 def test_planted_moved_luck_is_added_with_one_too_much(monkeypatch):
     made = reset_luck.LuckScore.__call__
     monkeypatch.setattr(reset_luck.LuckScore, "__call__", lambda self, episodes: made(self, episodes) + 1.0)
-    low, _ = lucky_misses(LUCKS[8], runs=RUNS, n=250, c=1.0, ceiling=None)
+    low, _ = lucky_misses(LUCKS[8], runs=RUNS, n=400, c=1.0, ceiling=None)
     assert too_many(low, RUNS, ALPHA)
 
 
