@@ -32,7 +32,7 @@ def drawn(luck, seed, n):
 @pytest.mark.parametrize("luck", FEW_LUCKS, ids=lambda luck: luck.name)
 def test_bounds_miss_no_more_often_than_promised(luck):
     """Few, because bets are slow: ``bench/luck.py`` counts more of them."""
-    low, high = lucky_misses(luck, runs=RUNS, n=25, c=1.0)
+    low, high = lucky_misses(luck, runs=RUNS, n=20, c=1.0)
     assert not too_many(low, RUNS, ALPHA)
     assert not too_many(high, RUNS, ALPHA)
 

@@ -21,7 +21,7 @@ from surefoot.verification.recompute.bands import Claim
 @pytest.mark.parametrize("luck", FEW_LUCKS, ids=lambda luck: luck.name)
 def test_bounds_miss_no_more_often_than_promised(luck):
     """Few, because bets are slow: ``bench/nested.py`` counts more of them."""
-    low, high = misses(luck, runs=9, n_groups=25, n_draws=3, c=1.0)
+    low, high = misses(luck, runs=9, n_groups=20, n_draws=3, c=1.0)
     assert not too_many(low, 9, ALPHA)
     assert not too_many(high, 9, ALPHA)
 

@@ -95,11 +95,10 @@ def test_large_budgets_of_a_grid_are_certified_as_well_as_per_threshold():
 @pytest.mark.parametrize("law", [FEW[0], FEW[1], LONG], ids=lambda law: law.name)
 @pytest.mark.parametrize("radius", [0.0, 1.0, 2.0, 3.0])
 def test_a_thousand_episodes_of_few_values_lose_nothing_to_the_choice(law, radius):
-    """Single seeds, none of those that the constants were chosen on: at most 1% below limits per threshold."""
-    for seed in (700, 701):
-        episodes = of(law, 1_000, seed)
-        ours, theirs = (certify(episodes, [radius], method=method).lower[0] for method in ("auto", "per-threshold"))
-        assert ours - law.floor >= 0.99 * (theirs - law.floor)
+    """A seed that is none of those that the constants were chosen on: at most 1% below limits per threshold."""
+    episodes = of(law, 1_000, 700)
+    ours, theirs = (certify(episodes, [radius], method=method).lower[0] for method in ("auto", "per-threshold"))
+    assert ours - law.floor >= 0.99 * (theirs - law.floor)
 
 
 def test_a_rare_return_that_the_pilot_missed_has_a_threshold():
@@ -206,7 +205,7 @@ def test_the_unit_of_the_return_changes_nothing(place, law):
     Two of the four units for each law, in turn: one with a single budget, one with several.
     """
     one_unit, another = list(UNITS)[place % 2 :: 2]
-    for unit, budgets, n in ((one_unit, [2.0], 200), (another, [0.0, 1.0, 3.0], 300)):
+    for unit, budgets, n in ((one_unit, [2.0], 200), (another, [0.0, 3.0], 200)):
         to = UNITS[unit]
         here, there = in_unit(unit, law, n, 11, budgets)
         for key in ("method", "pilot"):
@@ -282,7 +281,7 @@ def test_limits_of_auto_hold():
     low = high = runs = 0
     for law in MORE_LAWS:
         for seed in range(5):
-            certificate = certify(of(law, 150, 100 + seed), [float(seed)], 0.8)
+            certificate = certify(of(law, 100, 100 + seed), [float(seed)], 0.8)
             low += certificate.lower[0] > law.worst_mean(seed) + 1e-9
             high += certificate.upper[0] < law.best_mean(seed) - 1e-9
             runs += 1
@@ -405,14 +404,14 @@ def test_auto_is_close_to_the_best_single_method(name, n):
     """Fixed seeds: the mean at least .985 of the best method's and no draw below .95 of it, at each budget."""
     source = sources()[name]
     assert not short_of_the_best(name, n, source.single[1:2])
-    if n == 1_000:  # ``bench/regret.py`` measures the larger size too, which takes long at many budgets
+    # ``bench/regret.py`` measures the others too, which take long at many budgets.
+    if n == 1_000 and name in ("five-frames-s0.2", "uniform", "pong-1r-s0.05"):
         assert not short_of_the_best(name, n, source.grid)
 
 
 def test_few_values_at_many_budgets_are_close_to_the_best_single_method():
     assert not short_of_the_best("freeway-s0.1", 1_000, sources()["freeway-s0.1"].grid)
-    for asked in (sources()["freeway-s0.1"].grid, *((radius,) for radius in sources()["freeway-s0.1"].single)):
-        assert not short_of_the_best("freeway-s0.1", 10_000, asked)
+    assert not short_of_the_best("freeway-s0.1", 10_000, sources()["freeway-s0.1"].grid)
 
 
 def seen_is_all(returns, radii, alpha, floor, ceiling, *, declared):
