@@ -64,6 +64,14 @@ def ended(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def alive(pid: int) -> bool:
+    """Return whether a process of Linux is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def _watch(folder: str, at: int) -> None:
     left = [at]
 

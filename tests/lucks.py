@@ -69,34 +69,48 @@ LUCKS = (
     Luck("a coin or sure", (0.5, 0.5), (COIN, SURE)),
 )
 
+# Where whole certificates are computed, which takes a hundred times as long as a score; bench/ has all of them.
+FEW_LUCKS = tuple(LUCKS[place] for place in (0, 1, 3, 4, 7, 8))
+
 
 def misses(
-    luck: Luck, *, runs: int, n_groups: int, n_draws: int, c: float, change: Callable[[Floats], Floats] | None = None
+    luck: Luck,
+    *,
+    runs: int,
+    n_groups: int,
+    n_draws: int,
+    c: float,
+    change: Callable[[Floats], Floats] | None = None,
+    ceiling: float | None = 10.0,
 ) -> tuple[int, int]:
-    """Return how many lower and how many upper bounds are on the wrong side."""
+    """Return how many lower and how many upper bounds are on the wrong side; without a ceiling none is an upper one."""
     rng = np.random.default_rng(17)
     low = high = 0
     for _ in range(runs):
         table = luck.draw(rng, n_groups, n_draws)
-        made = bound_group_means(table if change is None else change(table), [c], ALPHA, 0.0, 10.0)
+        made = bound_group_means(table if change is None else change(table), [c], ALPHA, 0.0, ceiling)
         low += float(made.lower.at(c)) > luck.worst(c) + 1e-9
-        assert made.mirror is not None
-        high += -float(made.mirror.at(c)) < luck.best(c) - 1e-9
+        high += made.mirror is not None and -float(made.mirror.at(c)) < luck.best(c) - 1e-9
     return low, high
 
 
 def lucky_misses(
-    luck: Luck, *, runs: int, n: int, c: float, change: Callable[[LuckyReturns], LuckyReturns] | None = None
+    luck: Luck,
+    *,
+    runs: int,
+    n: int,
+    c: float,
+    change: Callable[[LuckyReturns], LuckyReturns] | None = None,
+    ceiling: float | None = 10.0,
 ) -> tuple[int, int]:
     """Return how many lower and how many upper bounds of episodes whose luck is known are on the wrong side."""
     rng = np.random.default_rng(17)
     low = high = 0
     for _ in range(runs):
         episodes = luck.draw_known(rng, n)
-        made = bound_lucky_means(episodes if change is None else change(episodes), [c], ALPHA, 0.0, 10.0)
+        made = bound_lucky_means(episodes if change is None else change(episodes), [c], ALPHA, 0.0, ceiling)
         low += float(made.lower.at(c)) > luck.worst(c) + 1e-9
-        assert made.mirror is not None
-        high += -float(made.mirror.at(c)) < luck.best(c) - 1e-9
+        high += made.mirror is not None and -float(made.mirror.at(c)) < luck.best(c) - 1e-9
     return low, high
 
 

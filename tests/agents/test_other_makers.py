@@ -714,11 +714,11 @@ def test_a_module_in_code_is_verified_by_a_rerun(tmp_path, monkeypatch, capsys):
     made = json.loads((tmp_path / "run" / "certificate.json").read_text())
     assert len(made["agent_sha256"]) == 64
     for honest in ("own_net:load()", "same_net:load()"):
-        assert main(["verify", "run", "--agent", honest, "--workers", "1"]) == 0
+        assert main(["verify", "run", "--agent", honest, "--fresh", "8", "--workers", "1"]) == 0
     import own_net
 
-    assert surefoot.verify("run", agent=own_net.load()).verified
-    assert main(["verify", "run", "--agent", "other_net:load()", "--workers", "1"]) == 1
+    assert surefoot.verify("run", agent=own_net.load(), fresh=8).verified
+    assert main(["verify", "run", "--agent", "other_net:load()", "--fresh", "8", "--workers", "1"]) == 1
     assert "the weights of Agent have hash" in " ".join(capsys.readouterr().out.split())
     for missing, what in (("no_net:load()", "cannot import 'no_net'"), ("own_net:gone", "there is no 'gone'")):
         assert main(["verify", "run", "--agent", missing]) == 2
@@ -765,7 +765,7 @@ def test_a_stochastic_file_is_certified_and_verified_and_its_randomness_cannot_b
     made = json.loads((run / "certificate.json").read_text())
     assert made["stochastic"] is True
     assert "the policy draws random actions of its own" in made["statement"]
-    assert main(["verify", str(run), *agent, "--allow-pickle", "--workers", "1"]) == 0
+    assert main(["verify", str(run), *agent, "--allow-pickle", "--fresh", "8", "--workers", "1"]) == 0
     forbidden = surefoot.verify(run, agent=agent[1])
     assert [check.name for check in forbidden.checks if check.result == IMPOSSIBLE] == ["replay"]
     hidden = {key: value for key, value in made.items() if key != "stochastic"}

@@ -66,10 +66,6 @@ def mlp_policy(frames=2, shape=(4,), choices=2):
     )
 
 
-def looks_normal(draws, sigma=1.0):
-    return not not_normal(draws, sigma)
-
-
 # --- the noise ---
 
 
@@ -97,17 +93,17 @@ def newest_of(agent, observation, steps):
 
 def test_noise_has_the_law_that_was_certified():
     seen = newest_of(seeded(watched(1, (100,)), sigma=0.3), np.zeros((20, 100), dtype=np.float32), 60)
-    assert looks_normal(seen, 0.3)
-    assert not looks_normal(seen, 0.31)
-    assert not looks_normal(seen * 0, 0.3)
+    assert not not_normal(seen, 0.3)
+    assert not_normal(seen, 0.31)
+    assert not_normal(seen * 0, 0.3)
 
 
 def test_pixels_become_floats_before_the_noise():
     bright = np.full((20, 10, 10), 255, dtype=np.uint8)
     seen = newest_of(seeded(watched(1, (10, 10)), sigma=0.2), bright, 60)
-    assert looks_normal(seen - 1, 0.2)
+    assert not not_normal(seen - 1, 0.2)
     wrapped = (seen * 255).astype(np.int64).astype(np.uint8) / 255  # the planted error: noise kept as uint8
-    assert not looks_normal(wrapped - 1, 0.2)
+    assert not_normal(wrapped - 1, 0.2)
 
 
 def test_pixels_have_the_same_bits_as_in_play():
@@ -151,12 +147,6 @@ def test_noise_is_drawn_whatever_deterministic_says(deterministic):
     assert (policy.network.shown[0] != 0).all()
 
 
-def test_sigma_zero_shows_what_is_there():
-    policy = watched(1)
-    smooth(policy, 0).predict(np.ones(4))
-    assert np.array_equal(policy.network.shown[0], np.ones((1, 1, 4)))
-
-
 # --- the system's generator ---
 
 
@@ -169,20 +159,7 @@ def test_system_normal_is_normal(fixed_bytes):
     draws = system_normal((500, 400))
     assert draws.dtype == np.float64
     assert draws.shape == (500, 400)
-    assert looks_normal(draws)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param(lambda draws: draws * 1.02, id="spread"),
-        pytest.param(lambda draws: draws + 0.02, id="mean"),
-        pytest.param(lambda draws: np.sign(draws), id="shape"),
-        pytest.param(lambda draws: np.zeros_like(draws), id="dropped"),
-    ],
-)
-def test_spoilt_noise_alarms(fixed_bytes, spoil):
-    assert not looks_normal(spoil(system_normal((500, 400))))
+    assert not not_normal(draws, 1.0)
 
 
 @pytest.mark.parametrize("fill", [0x00, 0xFF])

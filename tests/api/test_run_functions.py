@@ -113,7 +113,7 @@ def test_rules_that_cannot_be_meant(options, match):
 def test_an_attack_names_the_certificate_that_it_contradicts():
     """Planted: a certificate that claims more than any agent reaches."""
     surefoot.certify_run("cartpole-1", n_episodes=60, seed=1, out="deep/certified")
-    attack = {"sigma": 0.2, "budgets": [0.1, 0.2], "method": "random", "n_episodes": 60, "out": "deep/a"}
+    attack = {"sigma": 0.2, "budgets": [0.1, 0.2], "method": "random", "n_episodes": 30, "out": "deep/a"}
     honest = surefoot.attack("cartpole-1", AGENT, **attack)
     assert honest.compared_with == (Path("deep/certified/certificate.json"),)
     assert (honest.contradictions, honest.directory) == ((), Path("deep/a"))

@@ -33,7 +33,7 @@ def test_it_is_verified_elsewhere_by_the_command_that_was_printed(bundle, models
     Path("there").mkdir()
     shutil.move("run", "there/run")
     words = shlex.split(printed.replace("verify run", "verify there/run"))
-    surefoot_command(*words[1:], "--workers", 1, "--fresh", 64, "--quiet")
+    surefoot_command(*words[1:], "--workers", 1, "--fresh", 8, "--quiet")
     assert "Verified: there/run" in capsys.readouterr().out
     content = json.loads(Path("there/run/bundle.json").read_text())
     assert content["agent"] == "agent/PPO-CartPole-v1.zip"
@@ -60,7 +60,7 @@ def test_what_was_typed_is_what_is_bundled(named, elsewhere, models, monkeypatch
 
 def test_another_agent_in_the_bundle_is_not_believed(bundle, models, capsys):
     shutil.copy(models / "DQN-CartPole-v1.zip", bundle / "agent" / "PPO-CartPole-v1.zip")
-    surefoot_command("verify", bundle, "--workers", 1, "--quiet", code=1)
+    surefoot_command("verify", bundle, "--workers", 1, "--fresh", 8, "--quiet", code=1)
     assert "the weights of" in " ".join(capsys.readouterr().out.split())
 
 
@@ -69,7 +69,7 @@ def test_a_bundle_that_names_another_environment_is_refused(bundle, capsys):
     content = json.loads((bundle / "bundle.json").read_text())
     named = {"environment": "CartPole-v1", "max_steps": 500}
     (bundle / "bundle.json").write_text(json.dumps(content | {"environment": named}))
-    surefoot_command("verify", bundle, "--workers", 1, "--fresh", 64, "--quiet", code=1)
+    surefoot_command("verify", bundle, "--workers", 1, "--fresh", 8, "--quiet", code=1)
     assert "FAILED bundle max_steps is 500 and 20" in " ".join(capsys.readouterr().out.split())
 
 

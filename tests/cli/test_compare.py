@@ -2,7 +2,6 @@
 
 import csv
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from shutil import copyfile
@@ -183,19 +182,6 @@ def test_wrong_calls_are_one_line(words, match, capsys):
     assert said.count("\n") == 1
 
 
-def test_episodes_of_an_agent_without_a_hash_are_not_taken_for_those_of_another(tmp_path, monkeypatch, capsys):
-    """Planted: between two calls the function becomes another one."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    call = (GOOD, "compared_agents:act", "cartpole-1", "--episodes", 40)
-    (tmp_path / "compared_agents.py").write_text("def act(seen):\n    return 0\n")
-    assert compare(*call) == 0
-    monkeypatch.delitem(sys.modules, "compared_agents")
-    (tmp_path / "compared_agents.py").write_text("def act(seen):\n    return int(seen[2] > 0)\n")
-    capsys.readouterr()
-    assert compare(*call) == 2
-    assert "run/B may hold episodes of another act: agents that are code have no hash" in capsys.readouterr().err
-
-
 FILES = {
     "seeds.csv": "seed,success\n1,true\n2,false\n3,true\n4,true\n",
     "other.csv": "seed,success\n4,false\n3,true\n2,false\n1,true\n9,true\n",
@@ -314,33 +300,3 @@ def test_another_question_is_not_asked_of_returns_that_were_seen():
     for changed in ({"budgets": (0.2,)}, {"confidence": 0.8}, {"gate": None}):
         with pytest.raises(InputError, match="another setup"):
             compared_run(both(200), Question(**{**vars(ASKED), **changed}), Path("asked"), anytime=True)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--sigma", "0.3"),
-        ("--sigma-b", "0"),
-        ("--attack", "random"),
-        ("--episodes", "7"),
-        ("--max-episodes", "7"),
-        ("--seed", "0"),
-        ("--n-stack", "3"),
-        ("--pixel-max", "255"),
-        ("--vecnormalize", "s.pkl"),
-        ("--vecnormalize-b", "s.pkl"),
-        ("--max-steps", "9"),
-        ("--wrapper", "w:W"),
-        ("--record",),
-        ("--stochastic",),
-        ("--allow-pickle",),
-        ("cartpole-1",),
-    ],
-)
-def test_what_is_about_running_is_refused_where_episodes_are_given(options, capsys):
-    """Given and ignored, it would seem to be what the comparison is about."""
-    for name, returns in (("a", [0.5, 0.4] * 9), ("b", [0.1, 0.2] * 9)):
-        np.save(f"{name}.npy", returns)
-    named = "TASK" if options == ("cartpole-1",) else options[0]
-    assert compare("a.npy", "b.npy", *options, "--floor", 0, "--ceiling", 1, out=None) == 2
-    assert f"{named} cannot be combined with episodes: no episodes are run" in capsys.readouterr().err

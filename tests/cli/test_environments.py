@@ -43,13 +43,13 @@ def test_a_factory_is_certified_verified_and_attacked(capsys):
     assert (setup["env_kwargs"], setup["wrappers"]) == ({"length": 0.6}, ['ClipReward={"max_reward": 1.0}'])
     # A certificate must not choose what is imported or called.
     for allowed in ((), ENV[:2]):
-        shown = run(capsys, "verify", "run", *allowed, "--workers", 1, code=4).out
+        shown = run(capsys, "verify", "run", *allowed, "--fresh", 8, "--workers", 1, code=4).out
         assert "UNKNOWN" in shown
         assert "--wrapper" in shown
-    assert "Verified" in run(capsys, "verify", "run", *ENV[:2], *ENV[4:], "--workers", 1).out
+    assert "Verified" in run(capsys, "verify", "run", *ENV[:2], *ENV[4:], "--fresh", 8, "--workers", 1).out
     shutil.copytree("run", "forged")
     Path("forged/setup.json").write_text(json.dumps({**setup, "env_kwargs": {"length": 0.5}}))
-    assert "FAILED" in run(capsys, "verify", "forged", *ENV[:2], *ENV[4:], "--workers", 1, code=1).out
+    assert "FAILED" in run(capsys, "verify", "forged", *ENV[:2], *ENV[4:], "--fresh", 8, "--workers", 1, code=1).out
     few = ("--episodes", 2, "--budgets", 0.2, "--workers", 1)
     shown = run(capsys, "attack", *GIVEN, *AGENT, *few, "--method", "random", "--json").out
     assert json.loads(shown)["task"] == TITLE
@@ -70,8 +70,8 @@ def test_a_range_of_ones_own_on_a_known_environment_is_verified_step_by_step(cap
     few = ("--episodes", 20, "--workers", 1, "--max-steps", 10, "--sigma", 0.2)
     given = ("certify", "--env", "CartPole-v1", *AGENT, *few)
     run(capsys, *given, "--per-step", "--budgets", 0.1, "--reward-range", "-1,2", "--out", "steps")
-    assert "Verified" in run(capsys, "verify", "steps", "--workers", 1).out
+    assert "Verified" in run(capsys, "verify", "steps", "--fresh", 8, "--workers", 1).out
     made = json.loads(run(capsys, *given, "--gamma", 0.9, "--budgets", 0.1, "--json", "--out", "discounted").out)
     assert made["floor"] == 0
     assert made["ceiling"] == pytest.approx((1 - 0.9**10) / 0.1, abs=1e-5)
-    assert "Verified" in run(capsys, "verify", "discounted", "--workers", 1).out
+    assert "Verified" in run(capsys, "verify", "discounted", "--fresh", 8, "--workers", 1).out

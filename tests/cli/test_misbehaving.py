@@ -95,7 +95,7 @@ def test_verify(capsys, certified, monkeypatch, kind, workers):
     """What ends its process while blocks are rerun: the class that is named misbehaves only now."""
     honest = misbehaving.Honest.misbehave
     monkeypatch.setattr(misbehaving.Honest, "misbehave", getattr(misbehaving, kind).misbehave)
-    call = ("verify", "run", "--env", "misbehaving:Honest", "--workers", workers, "--quiet")
+    call = ("verify", "run", "--env", "misbehaving:Honest", "--fresh", 8, "--workers", workers, "--quiet")
     fails(capsys, ENDS[kind].replace(f"environment {kind}", "environment Honest"), *call)
     monkeypatch.setattr(misbehaving.Honest, "misbehave", honest)
     code, printed = run(capsys, *call)

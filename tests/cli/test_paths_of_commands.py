@@ -13,44 +13,10 @@ from surefoot.agents.sb3.published import Published
 from surefoot.cli import main as cli
 from surefoot.cli import task as task_options
 from surefoot.cli.task import Chosen
+from surefoot.errors import InputError
 from surefoot.play.streams import Purpose
-from toys import balancer
 
 pytestmark = pytest.mark.usefixtures("own_folder")
-
-
-@pytest.fixture
-def agent_of_code(monkeypatch):
-    """Let every agent be code, which has no hash."""
-    nameless = replace(balancer(), sha256="", name="mine")
-    monkeypatch.setattr("surefoot.api.setup.as_policy", lambda *_, **__: nameless)
-
-
-@pytest.mark.usefixtures("agent_of_code")
-@pytest.mark.parametrize(
-    ("words", "there"),
-    [
-        ("certify cartpole-1 --agent x --out run", "run"),
-        ("attack cartpole-1 --agent x --method random --budgets 0.1,0.2 --out run", "run/B0.2"),
-        ("compare A B cartpole-1 --sigma 0.2 --out run", "run/A"),
-        ("compare A B cartpole-1 --sigma 0.2 --out run", "run/B"),
-    ],
-)
-def test_a_directory_with_episodes_of_code_is_not_resumed(capsys, monkeypatch, words, there):
-    """Nothing says whether they are of the same function; planted: another one of the same name."""
-    for door in ("certify.certified_run", "attack.attacked_run", "compared_agents.compared_run"):
-        monkeypatch.setattr(f"surefoot.api.{door}", lambda *_, **__: pytest.fail("it was resumed"))
-    Path(there).mkdir(parents=True)
-    (Path(there) / "setup.json").write_text("{}")
-    assert cli.main([*words.split(), "--quiet"]) == 2
-    assert "may hold episodes of another mine: agents that are code have no hash" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("agent_of_code")
-@pytest.mark.parametrize("words", ["certify cartpole-1 --agent x", "attack cartpole-1 --agent x --method random"])
-def test_shares_of_code_are_refused(capsys, words):
-    assert cli.main([*words.split(), "--blocks", "1/1", "--quiet"]) == 2
-    assert "--blocks needs an agent with a hash, and mine is code" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -78,22 +44,16 @@ def test_an_attack_is_compared_with_the_certificate_that_is_named_else_with_thos
     assert asked == [(given, Path("deep"))] * times
 
 
-def test_returns_are_written_with_what_they_were_certified_by(capsys):
+def test_returns_are_written_with_what_they_were_certified_by():
     np.save("r.npy", np.linspace(20, 200, 60))
     call = ["certify", "--returns", "r.npy", "--sigma", "0.2", "--floor", "0", "--ceiling", "200", "--out", "run"]
-    spaced = [*call, "--method", "per-threshold", "--threshold-spacing", "5", "--require", "10@0.3", "--quiet"]
-    assert cli.main(spaced) == 0
+    call += ["--method", "per-threshold", "--threshold-spacing", "5", "--require", "10@0.3", "--quiet"]
+    assert cli.main(call) == 0
     notes = json.loads(Path("run/run.json").read_text())
     assert (notes["step"], notes["required_budget"], notes["played"]) == (5.0, 0.3, False)
     assert notes["command"].startswith("surefoot certify --returns r.npy")
     made = json.loads(Path("run/certificate.json").read_text())
     assert made["threshold_spacing"] == 5
-    Path("run/setup.json").write_text("{}")  # as if episodes had been run there
-    before = Path("run/certificate.json").read_bytes()
-    capsys.readouterr()
-    assert cli.main([*call, "--quiet"]) == 2
-    assert "run holds a run of its own; choose another --out" in capsys.readouterr().err
-    assert Path("run/certificate.json").read_bytes() == before
 
 
 def test_tuning_certifies_the_sigma_that_is_predicted_best_and_no_other(monkeypatch):
@@ -140,18 +100,26 @@ def test_what_is_given_wins_over_what_a_published_agent_says(monkeypatch):
         environment="Pendulum-v1",
         env_kwargs={"g": 2.0, "render": 1},
         wrappers=("theirs:W",),
-        modules=("theirs",),
+        modules=("theirs", "both"),
     )
     monkeypatch.setattr(task_options, "is_path", lambda agent: agent is not None)
     monkeypatch.setattr("surefoot.agents.sb3.published.read_published", lambda path: said)
     silent = Namespace(env_kwargs=None, wrapper=None, env_module=None)
     name, known = task_options._choose_environment(silent, Chosen(None, None, "m.zip"))
     assert name == "Pendulum-v1"
-    assert known == {"kwargs": {"g": 2.0, "render": 1}, "wrappers": ("theirs:W",), "modules": ("theirs",)}
-    mine = Namespace(env_kwargs={"g": 9.0}, wrapper=["mine:V"], env_module=["mine"])
+    assert known == {"kwargs": {"g": 2.0, "render": 1}, "wrappers": ("theirs:W",), "modules": ("theirs", "both")}
+    mine = Namespace(env_kwargs={"g": 9.0}, wrapper=["mine:V"], env_module=["both", "mine"])
     _, known = task_options._choose_environment(mine, Chosen(None, None, "m.zip"))
-    assert known == {"kwargs": {"g": 9.0, "render": 1}, "wrappers": ("mine:V",), "modules": ("theirs", "mine")}
+    assert known == {"kwargs": {"g": 9.0, "render": 1}, "wrappers": ("mine:V",), "modules": ("theirs", "both", "mine")}
     other, known = task_options._choose_environment(silent, Chosen(None, "CartPole-v1", "m.zip"))
     assert (other, known["kwargs"]) == ("CartPole-v1", {})  # theirs are those of another environment
     name, known = task_options._choose_environment(silent, Chosen(None, "X-v0", None))
     assert (name, known) == ("X-v0", {"kwargs": {}, "wrappers": (), "modules": ()})
+    # What stands in the way does not where something else is given.
+    said = replace(said, refusal="its wrapper cannot be made")
+    with pytest.raises(InputError, match="its wrapper cannot be made"):
+        task_options._choose_environment(silent, Chosen(None, None, "m.zip"))
+    assert task_options._choose_environment(mine, Chosen(None, None, "m.zip"))[1]["wrappers"] == ("mine:V",)
+    said = replace(said, refusal="", environment=None)
+    with pytest.raises(InputError, match="says what it was trained on; give --env ID"):
+        task_options._choose_environment(silent, Chosen(None, None, "m.zip"))

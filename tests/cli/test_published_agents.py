@@ -1,8 +1,6 @@
 """Agents of strangers at the command: a folder or a file is enough, and each refusal names the way out."""
 
 import json
-from argparse import Namespace
-from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -15,8 +13,6 @@ from cli_commands import refused, surefoot_command
 from stand_ins import SpacesOnly
 from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import as_policy
-from surefoot.cli.task import Chosen, _choose_environment
-from surefoot.errors import InputError
 
 FLOOR = ("--sigma", "0.1", "--floor", "-3300", "--ceiling", "0")
 FEW = ("--episodes", "12", "--budgets", "0,0.1", "--quiet", "--workers", "1")
@@ -50,7 +46,7 @@ def test_a_folder_is_enough(folder, capsys, tmp_path):
     (folder / "args.yml").write_text("env: Pendulum-v1\n")
     heavier = certified(capsys, "--agent", folder / "a2c-Pendulum-v1.zip", "--out", tmp_path / "two")
     assert heavier["estimate"] < bare["estimate"]  # a gravity of ten, not of two
-    surefoot_command("verify", tmp_path / "one", "--agent", folder, "--blocks", "all", "--quiet")
+    surefoot_command("verify", tmp_path / "one", "--agent", folder, "--blocks", "all", "--fresh", "4", "--quiet")
     assert "Verified" in capsys.readouterr().out
     surefoot_command("verify", tmp_path / "one", "--agent", folder, "--vecnormalize", "none", "--quiet", code=1)
     assert "the weights of" in capsys.readouterr().out
@@ -118,7 +114,7 @@ def test_sigma_and_budgets_in_normalized_units(folder, capsys, tmp_path):
     one, two = (json.loads((tmp_path / name / "certificate.json").read_text()) for name in ("one", "two"))
     assert one["lower"] == two["lower"]
     assert one["budgets"] == pytest.approx(two["budgets"])
-    surefoot_command("verify", tmp_path / "one", "--agent", folder, "--quiet")
+    surefoot_command("verify", tmp_path / "one", "--agent", folder, "--fresh", "4", "--quiet")
     assert "Verified" in capsys.readouterr().out
     for wrong, match in [
         (("--sigma", "0.1,0.2,0.3"), "normalized units need one sigma for all features"),
@@ -168,37 +164,3 @@ def test_refusals_name_the_way_out(folder, capsys):
     refused(capsys, *setup, match="give --vecnormalize")
     surefoot_command(*setup, "--vecnormalize", "vec_normalize.pkl", *FEW)
     assert "Report" in capsys.readouterr().out
-
-
-def test_what_is_typed_comes_before_what_the_files_say(monkeypatch):
-    """Arguments and modules are added to those of the files, and replace them one by one; wrappers replace them all."""
-    asked = []
-    files = SimpleNamespace(
-        environment="Pendulum-v1",
-        arguments_for=lambda name: asked.append(name) or {"g": 9.0, "render_mode": None},
-        wrappers=("a:A",),
-        modules=("m", "n"),
-        refusal=None,
-        model="model.zip",
-    )
-    monkeypatch.setattr("surefoot.agents.sb3.published.read_published", lambda path: files)
-    monkeypatch.setattr("surefoot.cli.task.is_path", lambda text: text is not None)
-
-    def made(env=None, **typed):
-        typed = {"env_kwargs": None, "wrapper": None, "env_module": None, **typed}
-        return _choose_environment(Namespace(**typed), Chosen(None, env, "folder"))
-
-    plain = {"kwargs": {"g": 9.0, "render_mode": None}, "wrappers": ("a:A",), "modules": ("m", "n")}
-    assert made() == ("Pendulum-v1", plain)
-    assert made(env="Acrobot-v1") == ("Acrobot-v1", plain)
-    assert asked == ["Pendulum-v1", "Acrobot-v1"]
-    assert made(env_kwargs={"g": 2.0})[1]["kwargs"] == {"g": 2.0, "render_mode": None}
-    assert made(wrapper=["b:B"])[1]["wrappers"] == ("b:B",)
-    assert made(env_module=["n", "k"])[1]["modules"] == ("m", "n", "k")
-    files.refusal = "its wrapper cannot be made"
-    with pytest.raises(InputError, match="its wrapper cannot be made"):
-        made()
-    assert made(wrapper=["b:B"])[1]["wrappers"] == ("b:B",)
-    files.refusal, files.environment = None, None
-    with pytest.raises(InputError, match="says what it was trained on; give --env ID"):
-        made()

@@ -67,6 +67,10 @@ WRONG_PLAY = {
     "env kwargs": ("certify --env CartPole-v1 --env-kwargs [1] --agent x --sigma .1", 'must look like {"name": 1}'),
     "env gamma": ("certify --env CartPole-v1 --gamma 1 --agent x --sigma .1", "a discount must be strictly between 0"),
     "task kwargs": ("certify cartpole-5 --env-kwargs {}", "--env-kwargs cannot be combined with a task"),
+    "draws sequential": (
+        "certify cartpole-1 --draws-per-seed 2 --require 1@0 --max-episodes 50",
+        "cannot be combined with a sequential",
+    ),
     "attack none": ("attack", "attack needs exactly one of TASK and --env, got none"),
     "attack env": ("attack --env CartPole-v1", "--env CartPole-v1 also needs --agent NAME_OR_PATH"),
     "plan env": ("plan --env CartPole-v1 --require 1@1", "--env CartPole-v1 also needs --agent NAME_OR_PATH"),

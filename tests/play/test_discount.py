@@ -99,10 +99,8 @@ def test_a_discounted_return_stays_where_the_rewards_so_far_stay():
     [
         ("mountain-car", "mountain-car-s0.2", ("--gamma", "0.999")),
         ("mountain-car", "mountain-car-s0.2", ("--per-step",)),
-        ("pong-1r", "pong-1r-s0.1", ("--gamma", "0.99")),
         ("pong-1r", "pong-1r-s0.1", ("--per-step",)),
         ("freeway", "freeway-s0.1", ("--gamma", "0.99")),
-        ("freeway", "freeway-s0.1", ("--per-step",)),
     ],
 )
 def test_the_papers_tasks_are_certified_so_too(name, agent, more, tmp_path, capsys):
@@ -142,28 +140,10 @@ def test_the_command_certifies_it_and_verify_checks_it(tmp_path, monkeypatch, ca
     assert made["ceiling"] == pytest.approx(20, abs=1e-3)
     assert made["method"] == "band"
     assert "the expected discounted return (gamma 0.95) of" in made["statement"]
-    assert verify(folder, blocks=None).verified
+    assert verify(folder, blocks=None, fresh=8).verified
     (folder / "certificate.json").write_text(json.dumps({key: made[key] for key in made if key != "gamma"}))
     names = {check.name for check in verify(folder, blocks=0).checks if check.result == "failed"}
     assert names == {"certificate and episode data", "sentence"}
     (folder / "certificate.json").write_text(json.dumps(made))
     assert cli.main([*run, "--gamma", "0.95", "--shared-episodes", "3"]) == 0
     assert verify(folder, blocks=0).bounds_recomputed
-
-
-def test_environments_and_wrong_calls(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    given = ["certify", "--env", "CartPole-v1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0"]
-    given += ["--ceiling", "10", "--episodes", "20", "--workers", "1", "--quiet", "--out", "run"]
-    assert cli.main([*given, "--gamma", "0.9", "--method", "paper"]) == 0
-    assert verify("run", blocks=None).verified
-    capsys.readouterr()
-    np.save("r.npy", np.ones(10))
-    returns = ["certify", "--returns", "r.npy", "--sigma", "1", "--floor", "0", "--gamma", "0.9"]
-    for wrong, match in (
-        (returns, "--gamma cannot be combined with --returns"),
-        (["certify", "cartpole-1", "--gamma", "1.5"], "strictly between 0 and 1"),
-        (["certify", "cartpole-1", "--gamma", "0.9", "--per-step"], "leave the discount out"),
-    ):
-        assert cli.main(wrong) == 2
-        assert match in capsys.readouterr().err

@@ -160,9 +160,6 @@ def test_seeds_of_one_block_that_resemble_each_other_are_found():
         ({"n_episodes": 10}, "a multiple of draws_per_seed"),
         ({"draws_per_seed": 0}, "at least 1"),
         ({"draws_per_seed": 101, "n_episodes": 101}, "at most 100"),
-        ({"episodes_per_env": 2}, "one episode per environment"),
-        ({"per_step": True}, "whole episodes"),
-        ({"purpose": (Purpose.PILOT,)}, "whole episodes"),
     ],
 )
 def test_plans_that_make_no_sense_are_refused(change, what):

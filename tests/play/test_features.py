@@ -193,14 +193,14 @@ def test_different_sigmas_are_another_run_and_say_so(runs):
 
 
 def test_it_is_verified_and_tampering_with_a_sigma_is_caught(runs, tmp_path):
-    assert verify(runs / "different", blocks=None).verified
+    assert verify(runs / "different", blocks=None, fresh=8).verified
     copy = shutil.copytree(runs / "different", tmp_path / "run")
     made = read_json(copy / "certificate.json")
     for change in ({"sigma_per_feature": [0.1, 0.2, 0.1, 0.8]}, {"sigma": 0.2}, {"sigma_per_feature": None}):
         write_json(copy / "certificate.json", {**made, **change})
         assert "certificate and episode data" in problems(verify(copy, blocks=0))
     forged(copy, sigma_per_feature=[0.1, 0.2, 0.2, 0.4])
-    assert set(problems(verify(copy, blocks=None))) == {"replay"}
+    assert set(problems(verify(copy, blocks=None, fresh=8))) == {"replay"}
     forged(copy, sigma=0.4)  # as if the largest sigma were the unit: twice the budget is claimed for the same returns
     assert "certificate and episode data" in problems(verify(copy, blocks=0))
 
@@ -233,7 +233,7 @@ def test_the_command_takes_one_sigma_or_several(tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "sigma 0.1, 0.2, 0.1, 0.4 by feature" in shown
     (folder,) = (tmp_path / "runs").iterdir()
-    assert verify(folder, blocks=1).verified
+    assert verify(folder, blocks=1, fresh=8).verified
     assert "sigma of each feature" in (folder / "report.html").read_text()
     for sigma, expected in (("0.1,0.2", "one for each of the 4 features, got 2"), ("0.1,x", "--sigma: must look like")):
         assert cli.main([*asked, "--sigma", sigma]) == 2

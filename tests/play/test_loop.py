@@ -317,22 +317,14 @@ def test_memory_keeps_the_noise_an_observation_was_first_seen_with():
     assert not_normal(returns, 0.5)  # four noises of their own
 
 
-def test_workers_do_not_change_the_returns():
-    task, agent = get_task("cartpole-1"), balancer()
-    plan = Plan(task=task, policy=agent, noise=Noise.of(0.4), n_episodes=700, seed=5, n_envs=100)
-    one, two = play(plan), play(plan, workers=2)
-    assert one.returns.tobytes() == two.returns.tobytes()
-    assert one.lengths.tobytes() == two.lengths.tobytes()
-    assert one.setup == two.setup
-    assert len(np.unique(one.returns)) > 20
-
-
 def test_workers_do_not_change_attacked_play_with_several_rounds():
     task = toy_task(geometric(0.2, 40), pay_steps, clean=(0.0, 0.0), ceiling=40.0)
     plan = plan_for(task, gate(0.5, 1.0, 2), 1.0, 500, n_envs=7, episodes_per_env=3, attacker=Structured(), budget=0.5)
     one, two = play(plan), play(plan, workers=2)
     assert one.returns.tobytes() == two.returns.tobytes()
+    assert one.lengths.tobytes() == two.lengths.tobytes()
     assert one.budget_used.tobytes() == two.budget_used.tobytes()
+    assert one.setup == two.setup
 
 
 def test_a_block_is_a_function_of_plan_and_index():

@@ -31,17 +31,13 @@ def floats(side=4, value=0.0):
     return Still(Box(-1, 1, (side,), np.float32), value)
 
 
-def looks_normal(draws, sigma=1.0):
-    return not not_normal(draws, sigma)
-
-
 def test_noise_of_the_wrapper_is_normal():
     env = NoisyObservation(floats(side=200), sigma=0.3, seed=1)
     env.reset(seed=2)
     seen = np.stack([env.step(0)[0] for _ in range(500)])
     assert seen.dtype == np.float32
-    assert looks_normal(seen, sigma=0.3)
-    assert not looks_normal(seen, sigma=0.31)
+    assert not not_normal(seen, sigma=0.3)
+    assert not_normal(seen, sigma=0.31)
 
 
 def test_images_are_scaled_and_noise_never_wraps():
@@ -49,9 +45,9 @@ def test_images_are_scaled_and_noise_never_wraps():
     first, _ = env.reset(seed=2)
     seen = np.stack([first, *(env.step(0)[0] for _ in range(60))])
     assert seen.dtype == np.float32
-    assert looks_normal(seen - 1, sigma=0.2)
+    assert not not_normal(seen - 1, sigma=0.2)
     wrapped = (seen * 255).astype(np.int64).astype(np.uint8) / 255  # what the paper's replay buffer kept
-    assert not looks_normal(wrapped - 1, sigma=0.2)
+    assert not_normal(wrapped - 1, sigma=0.2)
 
 
 def test_space_is_unbounded_and_holds_the_observations():

@@ -15,6 +15,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 import surefoot
+from killing import alive
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
@@ -80,13 +81,6 @@ def until(happened, seconds=20.0):
     while not happened() and time.monotonic() < end:
         time.sleep(0.05)
     assert happened()
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def pids(folder):

@@ -275,11 +275,11 @@ def test_condition_is_part_of_the_setup_and_is_gated(tmp_path):
     assert run.certificate.metadata["features"] == [["value", 4, "m"]]
     assert run.certificate.metadata["step_seconds"] == 0.02
     assert run.certificate.metadata["success"] == Episodes.load(tmp_path / "episodes.npz").metadata["success"]
-    verdict = surefoot.verify(tmp_path, agent=network, fresh=64)
+    verdict = surefoot.verify(tmp_path, agent=network, fresh=8)
     assert verdict.verdict == "unchecked"
     assert any(f"--success {__name__}:stands to allow it" in check.detail for check in verdict.checks)
     allowed = {"environment": "CartPole-v1", "success": f"{__name__}:stands"}
-    verdict = surefoot.verify(tmp_path, agent=network, fresh=64, **allowed)
+    verdict = surefoot.verify(tmp_path, agent=network, fresh=8, **allowed)
     assert verdict.verified
     assert "that value is in m, a step takes 0.02 s, as the setup says" in verdict.not_checked
     # Who forges the unit or the event of a certificate is found out by its files.

@@ -47,9 +47,9 @@ PAIRS = [(m, law) for m in BANDS for law in LAWS if m != "binary" or law.name ==
 
 @pytest.mark.parametrize(("method", "law"), PAIRS, ids=[f"{m}, {law.name}" for m, law in PAIRS])
 def test_limits_miss_no_more_often_than_promised(method: str, law: Law) -> None:
-    low, high = misses(law, method, n=60, runs=500, seed=11)
-    assert not too_many(low, 500, ALPHA)
-    assert not too_many(high, 500, ALPHA)
+    low, high = misses(law, method, n=60, runs=300, seed=11)
+    assert not too_many(low, 300, ALPHA)
+    assert not too_many(high, 300, ALPHA)
 
 
 def nearly_exact_coin() -> tuple[Law, int]:
@@ -152,9 +152,9 @@ def test_probabilities_and_quantiles_hold_wherever_the_band_does(seed: int) -> N
 
 @pytest.mark.parametrize("law", MORE_LAWS, ids=lambda law: law.name)
 def test_cvar_misses_no_more_often_than_promised(law: Law) -> None:
-    low, high = cvar_misses(law, ALPHA, n=60, runs=150, seed=21)
-    assert not too_many(low, 150, ALPHA)
-    assert not too_many(high, 150, ALPHA)
+    low, high = cvar_misses(law, ALPHA, n=60, runs=80, seed=21)
+    assert not too_many(low, 80, ALPHA)
+    assert not too_many(high, 80, ALPHA)
 
 
 def test_planted_cvar_with_sigma_doubled() -> None:

@@ -78,23 +78,6 @@ def test_planted_errors_are_noticed_by_that_test(planted, laws, runs):
     assert too_many(misses(laws, "opposite", planted, runs), runs, ALPHA)
 
 
-def test_rows_shifted_by_one_are_no_pairs():
-    """What is in common moves to the next row: the sum of D keeps its mean, not its variance.
-
-    With opposite randomness rows shifted by one have a fraction of the variance of the pairs between neighbours, and
-    differences that are taken for independent hide that: their mean varies more than their own spread says.
-    """
-    rng = np.random.default_rng(3)
-    means = []
-    spreads = []
-    for _ in range(400):
-        u = rng.random(N)
-        shifted = u - np.roll(1 - u, 1)
-        means.append(shifted.mean())
-        spreads.append(shifted.std() / np.sqrt(N))
-    assert np.std(means) > 1.25 * np.mean(spreads)
-
-
 def test_intervals_shrink_with_episodes_and_grow_with_confidence():
     rng = np.random.default_rng(1)
     x, y = draw_pairs(("high", "uniform"), "same randomness", rng, 800)

@@ -85,14 +85,14 @@ def test_the_command_converts_says_so_and_verify_checks_it(tmp_path, monkeypatch
     made = json.loads(path.read_text())
     assert made["budgets"][1] == pytest.approx(0.01 * factor)
     assert made["norm"]["budgets"] == [0, 0.01]
-    assert verify("run", blocks=1).verified
+    assert verify("run", blocks=1, fresh=8).verified
     prefix = "" if name == "certificate.json" else f"{name}: "
     for change in ({"budgets": [0, 0.02]}, {"factor": 0.5}, {"observations": 7}, {"name": "l0"}):
         path.write_text(json.dumps({**made, "norm": {**made["norm"], **change}}))
         failed = {check.name for check in verify("run", blocks=0).checks if check.result == "failed"}
         assert failed == {f"{prefix}bounds"}, change
     path.write_text(json.dumps({**made, "norm": {**made["norm"], "coordinates": 1}}))
-    assert not verify("run", blocks=1).verified
+    assert not verify("run", blocks=1, fresh=8).verified
 
 
 def test_returns_know_no_coordinates(tmp_path, monkeypatch, capsys):

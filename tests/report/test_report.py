@@ -1,6 +1,5 @@
 """Numbers made for people: never rounded for us, estimates never drawn as bounds, files read as data."""
 
-import json
 from fractions import Fraction
 
 import numpy as np
@@ -233,17 +232,6 @@ def test_odd_names_and_negative_floors_are_drawn(tmp_path, name):
     made = certificate([-3.0, -1.0], floor=-21, ceiling=21, agent=name)
     finish_run(tmp_path / "new" / "folder", made, metadata={}, baseline=None, command=None)
     assert (tmp_path / "new" / "folder" / "certificate.png").stat().st_size > 10_000
-
-
-def test_a_folder_gets_the_certificate_and_a_picture(tmp_path):
-    pytest.importorskip("matplotlib")
-    made = certificate()
-    finish_run(tmp_path, made, metadata={}, baseline=baseline(), command=None)
-    written = ["certificate.json", "certificate.png", "report.html", "run.json"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == written
-    assert json.loads((tmp_path / "run.json").read_text())["figure"] == "certificate.png"
-    assert json.loads((tmp_path / "certificate.json").read_text()) == made.to_json()
-    assert (tmp_path / "certificate.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 # --- outcomes -------------------------------------------------------------------------------------------------------

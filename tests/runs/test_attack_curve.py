@@ -13,7 +13,7 @@ from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.runs import attacked
-from surefoot.runs.attacked import AttackGrid, matched, summary
+from surefoot.runs.attacked import AttackGrid, matched
 from toys import actor_with_critic, balancer
 
 AGENT = "cartpole-1-s0.2"
@@ -55,21 +55,6 @@ class Told:
 
     def __len__(self):
         return len(self.returns)
-
-
-def test_the_spending_that_is_drawn_is_that_of_the_lambda_that_hurt_most():
-    """Its mean over the episodes, up to the last step at which something was spent."""
-    base = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.0), n_episodes=2)
-    grid = AttackGrid(base=base, budgets=(0.1, 0.2), lambdas=(0.0, 0.5), method="adaptive")
-    records = {
-        (0.1, 0.0): Told([9.0, 9.0], [8.0, 8.0, 8.0]),
-        (0.1, 0.5): Told([1.0, 5.0], [0.0, 4.0, 0.0]),
-        (0.2, 0.0): Told([2.0, 4.0], [6.0, 0.0, 0.0]),
-        (0.2, 0.5): Told([9.0, 9.0], [8.0, 8.0, 8.0]),
-    }
-    made = summary(grid, records)
-    assert (made["curve"], made["curve_lambda"]) == ([3.0, 3.0], [0.5, 0.0])
-    assert made["budget_used_per_step"] == [[0.0, 2.0], [3.0]]
 
 
 def test_an_episode_that_an_attack_has_helped_was_changed_too():

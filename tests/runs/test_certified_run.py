@@ -199,26 +199,6 @@ def rollout_of(plan):
     )
 
 
-@pytest.mark.parametrize("failing", [1, 2])
-def test_a_run_that_stopped_goes_on(tmp_path, monkeypatch, failing):
-    plan = Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.2), n_episodes=90, n_envs=25)
-    whole = rollout_of(plan)
-    seen = []
-
-    def stop(done, of):
-        seen.append(done)
-        if len(seen) == failing + 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        certified_run(plan, QUESTIONS, tmp_path, progress=stop, figure=False)
-    assert sorted(path.name for path in (tmp_path / "blocks").iterdir()) == [f"{k:06d}.npz" for k in range(failing)]
-    counted = []
-    certified_run(plan, QUESTIONS, tmp_path, progress=lambda done, of: counted.append(done), figure=False)
-    assert counted[0] == 25 * failing  # what was played is not played again
-    assert np.array_equal(Episodes.load(tmp_path / "episodes.npz").returns, whole.returns)
-
-
 def test_returns_below_the_floor_are_no_certificate(tmp_path):
     task = make_task("CartPole-v1", floor=0, env_kwargs={"sutton_barto_reward": True})  # a pole that falls costs 1
     plan = Plan(task=task, policy=balancer(), noise=Noise.of(5.0), n_episodes=3)

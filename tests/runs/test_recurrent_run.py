@@ -37,10 +37,10 @@ def test_a_recurrent_agent_is_certified_recorded_and_verified(tmp_path, monkeypa
     with np.load(run / "replay.npz") as tape:  # one episode without and one under attack
         assert len(tape["quiet_seen"]) > 1
         assert tape["attacked_budget_used"].max() > 0
-    verdict = verify(run, agent=str(agent), blocks=None)
+    verdict = verify(run, agent=str(agent), blocks=None, fresh=8)
     assert verdict.verified
     assert any("bit for bit" in check.detail for check in verdict.checks)
     # The same run by an agent that forgets is another run.
     honest = Recurrent.advance
     monkeypatch.setattr(Recurrent, "advance", lambda self, memory, *rest: honest(self, torch.zeros_like(memory), *rest))
-    assert not verify(run, agent=str(agent), blocks=None).verified
+    assert not verify(run, agent=str(agent), blocks=None, fresh=8).verified

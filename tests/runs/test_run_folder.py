@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,25 +30,24 @@ def run(folder, plan=PLAN, **more):
         return episodes
 
 
-def killed(folder, after, workers=1):
+def killed(folder, after):
     """Return how a user's process ended that was killed after so many episodes."""
 
     def progress(done, of):
         if done >= after:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return killing.ended(killing.forked(lambda: run(folder, workers=workers, progress=progress)))
+    return killing.ended(killing.forked(lambda: run(folder, workers=2, progress=progress)))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_killed_and_resumed_is_one_go(tmp_path, workers):
-    assert killed(tmp_path / "run", 100, workers) == -signal.SIGKILL
+def test_killed_and_resumed_is_one_go(tmp_path):
+    assert killed(tmp_path / "run", 100) == -signal.SIGKILL
     assert (tmp_path / "run" / "blocks").is_dir()
     done = sorted((tmp_path / "run" / "blocks").glob("*.npz"))
     assert 2 <= len(done) < PLAN.n_blocks
     stamps = {path.name: path.stat().st_mtime_ns for path in done}
     said = []
-    resumed = run(tmp_path / "run", workers=workers, progress=lambda d, of: said.append((d, stamps)))
+    resumed = run(tmp_path / "run", workers=2, progress=lambda d, of: said.append((d, stamps)))
     assert said[0][0] == sum(40 for _ in done)  # what was played is not played again
     whole = play(PLAN)
     assert resumed.returns.tobytes() == whole.returns.tobytes()
@@ -59,7 +57,7 @@ def test_killed_and_resumed_is_one_go(tmp_path, workers):
     assert Episodes.load(tmp_path / "run" / "episodes.npz").returns.tobytes() == whole.returns.tobytes()
 
 
-TOY = plan_for(toy_task(fixed(3), pay_steps, floor=0.0, ceiling=3.0), constant(), 0.5, 7, n_envs=3, episodes_per_env=1)
+TOY = plan_for(toy_task(fixed(3), pay_steps, floor=0.0, ceiling=3.0), constant(), 0.5, 5, n_envs=3, episodes_per_env=1)
 
 
 def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_bytes(tmp_path):
@@ -91,7 +89,7 @@ def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_bytes(tmp_path):
         if not died:
             break
     assert not died
-    assert at > 25
+    assert at > 20
     assert most_kept == TOY.n_blocks
 
 
@@ -205,14 +203,6 @@ def test_dependent_episodes_are_not_written(tmp_path):
         assert not store.record.exists()
         store.finish(episodes)
         assert store.record.exists()
-
-
-def test_what_a_kill_left_half_written_does_no_harm(tmp_path):
-    with RunFolder(tmp_path, PLAN.facts()).opened() as store:
-        store.save_block(0, play(PLAN, done=store.finished(), on_block=store.save_block)[0:40])
-    (tmp_path / "blocks" / ".000001.npz.k3jd8s").write_bytes(b"half")
-    run(tmp_path)
-    assert not (tmp_path / "blocks").exists()
 
 
 @pytest.mark.parametrize(
@@ -337,13 +327,13 @@ def test_orphaned_workers_die_and_let_go_of_the_folder(tmp_path):
     parent = killing.forked(lambda: run(tmp_path / "run", sleepy(pids), workers=2))
     _until(lambda: len(list(pids.iterdir())) == 2, 30)
     workers = [int(path.name) for path in pids.iterdir()]
-    assert all(_alive(pid) for pid in workers)
+    assert all(killing.alive(pid) for pid in workers)
     os.kill(parent, signal.SIGKILL)
     killing.ended(parent)
     with RunFolder(tmp_path / "run", sleepy(pids).facts()).opened():
         pass
-    _until(lambda: not any(_alive(pid) for pid in workers), 10)
-    assert not any(_alive(pid) for pid in workers)
+    _until(lambda: not any(killing.alive(pid) for pid in workers), 10)
+    assert not any(killing.alive(pid) for pid in workers)
 
 
 class _Sleepy(type(constant().network)):
@@ -366,10 +356,3 @@ def _until(happened, seconds):
     end = time.monotonic() + seconds
     while not happened() and time.monotonic() < end:
         time.sleep(0.05)
-
-
-def _alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

@@ -25,7 +25,7 @@ from surefoot.report.finished_run import FinishedRun
 from surefoot.report.taped_frames import replay_data
 from surefoot.runs import taped_episode as replay
 from surefoot.runs.attacked import AttackGrid, attacked_run
-from surefoot.runs.certified import _plan_tracks, certified_run
+from surefoot.runs.certified import certified_run
 from surefoot.runs.read import read_tape
 from surefoot.runs.taped_episode import attacked_plan, record_replay
 from toys import not_normal
@@ -127,10 +127,6 @@ def test_the_attacked_episode_begins_alike_and_keeps_its_budget(tmp_path):
     # The noise is that of the quiet episode, so what differs at the first step is the offset, already on the ledger.
     first = arrays["attacked_seen"][:1] - arrays["quiet_seen"][:1]
     assert row_norms(torch.from_numpy(first)).item() == pytest.approx(arrays["attacked_budget_used"][0], abs=1e-6)
-
-
-def test_a_budget_of_zero_is_no_attack():
-    assert attacked_plan(plan(), 0.0) is None
 
 
 def test_it_is_no_episode_of_the_certificate_and_changes_none(tmp_path):
@@ -274,14 +270,3 @@ def test_an_agent_whose_replay_fails_still_gets_its_page(tmp_path, monkeypatch):
     certified_run(plan(), Query(budgets=(0, 0.2)), folder, record=True, figure=False)
     assert json.loads((folder / "run.json").read_text())["replay"] == "InputError: <b>no</b> picture"
     assert "&lt;b&gt;no&lt;/b&gt; picture" in (folder / "report.html").read_text()
-
-
-def test_next_to_an_episode_with_noise_on_actions_no_attack_is_recorded():
-    """The page shows what is done to observations: the agent would seem to fail by itself."""
-    returns = [200.0, 180.0, 150.0] * 20
-    certificates = {}
-    for action_sigma in (0.0, 0.5):
-        known = Episodes.from_returns(returns, sigma=0.2, action_sigma=action_sigma, floor=0, ceiling=200)
-        certificates[action_sigma] = Query(budgets=(0.0, 0.1), method="band").answer(known)
-    assert _plan_tracks(plan(), certificates[0.0], None).keys() == {"quiet", "attacked"}
-    assert _plan_tracks(plan(), certificates[0.5], None).keys() == {"quiet"}

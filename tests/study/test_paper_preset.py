@@ -21,7 +21,7 @@ def measured(tmp_path_factory):
         training = {**load_card(name)["training"], "seed": seed}
         copy_agent(name, folder / f"{name}-paper-seed{seed}" / "agent", name, training=training)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**FEW, "FOLDER": folder / "data", "EPISODES": 3, "CERTIFIED": 50}.items():
+        for name, value in {**FEW, "FOLDER": folder / "data", "EPISODES": 2, "CERTIFIED": 50}.items():
             patch.setattr(paper_preset, name, value)
         patch.setattr(paper_preset, "load_card", lambda agent: {**load_card(agent), "sha256": agent})
         patch.setattr("surefoot.attacks.value_gaps.QUANTILES", (0.75,))  # two lambdas instead of four
@@ -44,7 +44,7 @@ def test_every_undefended_run_is_attacked(there):
     assert (own["seed"], other["seed"], own["steps"]) == (card["training"]["seed"], 7, card["training"]["steps"])
     assert own["attack"] == other["attack"]  # the same weights
     attack = own["attack"]
-    assert (attack["n_episodes"], attack["budgets"], attack["lambdas"][0]) == (3, [1.0], 0.0)
+    assert (attack["n_episodes"], attack["budgets"], attack["lambdas"][0]) == (2, [1.0], 0.0)
     assert attack["curve"][-1] < 100
     assert len(paper_preset.undefended().splitlines()) == 2 + 2
 

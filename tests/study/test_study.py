@@ -32,7 +32,7 @@ FIGURES = [target for target in TARGETS if target.paper.startswith("Figure")]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    return made_up(tmp_path_factory.mktemp("study"))
+    return made_up(tmp_path_factory.mktemp("study"), Made(episodes=200))
 
 
 @pytest.fixture(scope="module")
@@ -317,12 +317,12 @@ def test_a_budget_is_interpolated_between_those_that_were_measured():
 # Full Pong: which loses more, the theorem or the band, and what one budget for 21 rounds is worth.
 
 
-def whole_games(folder, won=0.95):
-    """Leave games with mean 17 and spread 3, and rounds won with probability ``won``, 10,000 each."""
+def whole_games(folder, won=0.95, count=10_000):
+    """Leave games with mean 17 and spread 3, and rounds won with probability ``won``."""
     agents = [agent for agent in agents_of(("pong-1r", "pong-full")) if agent.sigma == 0.05]
     random = np.random.default_rng(1)
-    games = np.clip(np.round(17 + 3 * random.standard_normal(10_000)), -21, 21)
-    rounds = (np.arange(10_000) < won * 10_000).astype(float)
+    games = np.clip(np.round(17 + 3 * random.standard_normal(count)), -21, 21)
+    rounds = (np.arange(count) < won * count).astype(float)
     for agent, returns in zip(agents, (rounds, games), strict=True):
         write_episodes(folder, agent, returns)
     return Study(folder, tuple(agents))
@@ -350,7 +350,7 @@ def test_one_budget_for_all_rounds_is_worth_much_more_than_one_for_each(tmp_path
 
 
 def test_whole_games_without_rounds_or_a_bare_agent_are_judged_as_far_as_they_go(tmp_path):
-    study = whole_games(tmp_path)
+    study = whole_games(tmp_path, count=500)
     assert claims.full_pong_vacuous(study, "pong-full").verdict == "undefended agent not attacked yet"
     alone = Study(tmp_path, study.agents[1:])
     assert [way.name for way in pong.ways(alone, 0.05)] == ["DKW", "per threshold", "T3, by betting"]
@@ -360,7 +360,7 @@ def test_whole_games_without_rounds_or_a_bare_agent_are_judged_as_far_as_they_go
     ("share", "words"), [(0.0, "vacuous by no method"), (1.0, "nowhere above the undefended agent by any method")]
 )
 def test_a_whole_game_is_vacuous_where_the_bare_agent_keeps_more(tmp_path, share, words):
-    study = made_up(tmp_path, Made(clean=0.97), ("pong-1r", "pong-full"))
+    study = made_up(tmp_path, Made(clean=0.97, episodes=200), ("pong-1r", "pong-full"))
     write_attack(tmp_path, study.bare("pong-full"), share)
     assert words in claims.full_pong_vacuous(study, "pong-full").verdict
 

@@ -61,7 +61,7 @@ def certified(env, kwargs, agent):
 
 
 def found(**options):
-    return {check.name: (check.result, check.detail) for check in surefoot.verify("run", **options).checks}
+    return {check.name: (check.result, check.detail) for check in surefoot.verify("run", fresh=8, **options).checks}
 
 
 def test_a_model_in_a_file_is_hashed_and_must_be_repeated(here, capsys):
@@ -77,8 +77,8 @@ def test_a_model_in_a_file_is_hashed_and_must_be_repeated(here, capsys):
     assert result == IMPOSSIBLE
     assert """--env InvertedPendulum-v5 --env-kwargs '{"xml_file": "./model.xml"}' to allow it""" in detail
     assert found(agent=agent, env_kwargs={"xml_file": "./other.xml"})["replay"][0] == IMPOSSIBLE
-    assert surefoot.verify("run", agent=agent, env_kwargs=kwargs).verified
-    typed = ["verify", "run", "--agent", agent, "--env-kwargs", json.dumps(kwargs), "--workers", "1"]
+    assert surefoot.verify("run", agent=agent, env_kwargs=kwargs, fresh=8).verified
+    typed = ["verify", "run", "--agent", agent, "--env-kwargs", json.dumps(kwargs), "--fresh", "8", "--workers", "1"]
     assert main(typed) == 0
     changed = (here / "model.xml").read_text().replace("-9.81", "0")
     assert changed != (here / "model.xml").read_text()
@@ -98,13 +98,14 @@ def test_texts_must_be_repeated_and_numbers_need_not(here, capsys):
     certified("FrozenLake-v1", {"map_name": "4x4", "is_slippery": False}, "kwargs_nets:walk()")
     agent = "kwargs_nets:walk()"
     assert "may name files" in found(agent=agent)["replay"][1]
-    assert surefoot.verify("run", agent=agent, env_kwargs={"is_slippery": False, "map_name": "4x4"}).verified
+    kwargs = {"is_slippery": False, "map_name": "4x4"}
+    assert surefoot.verify("run", agent=agent, env_kwargs=kwargs, fresh=8).verified
     assert found(agent=agent, env_kwargs={"map_name": "4x4", "is_slippery": 0})["replay"][0] == IMPOSSIBLE
     shutil.rmtree(here / "run")
     setup = certified("FrozenLake-v1", {"is_slippery": False}, agent)
     assert "env_files" not in setup
-    assert surefoot.verify("run", agent=agent).verified
-    assert surefoot.verify("run", agent=agent, env_kwargs={"is_slippery": False}).verified
+    assert surefoot.verify("run", agent=agent, fresh=8).verified
+    assert surefoot.verify("run", agent=agent, env_kwargs={"is_slippery": False}, fresh=8).verified
     assert found(agent=agent, env_kwargs={"is_slippery": True})["replay"][0] == IMPOSSIBLE
 
 

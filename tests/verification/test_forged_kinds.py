@@ -207,7 +207,7 @@ def test_an_event_under_the_name_of_another_is_refused(tmp_path):
     """There is a pole in every episode; that it stands is another matter."""
     honest = "forging_envs:stands"
     assert certify_event(tmp_path / "run", honest).certificate.estimate < 1
-    how = {"agent": "cartpole-1-s0.4", "environment": "CartPole-v1", "success": honest}
+    how = {"agent": "cartpole-1-s0.4", "environment": "CartPole-v1", "success": honest, "fresh": 16}
     verdict = verify(tmp_path / "run", **how)
     assert problems(verdict) == {}
     assert "0 for others" in next(check.detail for check in verdict.checks if check.name == "floor and ceiling")
@@ -227,7 +227,7 @@ def test_an_event_that_is_discounted_is_verified_and_is_worth_1_at_most(tmp_path
     assert read_json(tmp_path / "run" / "certificate.json")["ceiling"] == 1.0
     assert "the expected discounted return (gamma 0.9)" in " ".join(capsys.readouterr().out.split())
     how = {"environment": "CartPole-v1", "success": "forging_envs:stands"}
-    assert problems(verify(tmp_path / "run", agent="cartpole-1-s0.4", **how)) == {}
+    assert problems(verify(tmp_path / "run", agent="cartpole-1-s0.4", fresh=16, **how)) == {}
 
 
 # --- what a verifier is told ------------------------------------------------------------------------------------------
@@ -287,12 +287,11 @@ def test_rewards_that_come_earlier_in_the_record_than_in_fresh_episodes_are_noti
 
     def delayed(*given):
         arrays = late(*given)
-        # A first step that pays nothing, and a last one more.
+        # First steps that pay nothing, and last ones more: 20 in all, which no recorded episode exceeds.
         n = arrays["returns"].size
-        values = np.tile([0.0, 1.0], n)
-        repeats = np.stack([np.full(n, 5), np.full(n, 15)], axis=1).ravel()
-        recorded = {"returns": np.full(n, 15.0), "lengths": np.full(n, 20), "reward_values": values}
-        return {**arrays, **recorded, "reward_repeats": repeats}
+        played = {"returns": np.full(n, 20.0), "lengths": np.full(n, 20)}
+        played |= {"reward_values": np.tile([0.0, 1.0, 2.0], n), "reward_repeats": np.tile([5, 10, 5], n)}
+        return {**arrays, **played}
 
     monkeypatch.setattr(rerun, "run_fresh", delayed)
     assert "fresh episodes" in problems(verify(made.directory, agent="cartpole-1-s0.4", fresh=100))

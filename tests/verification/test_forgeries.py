@@ -43,12 +43,12 @@ def honest(tmp_path_factory, small_blocks):
 
 def test_the_honest_runs_are_verified_and_so_is_what_the_table_writes_back(honest, tmp_path):
     for name, folder in honest.items():
-        assert problems(verify(folder)) == {}
+        assert problems(verify(folder, fresh=8)) == {}
         shutil.copytree(folder, tmp_path / name)
         run = Run.read(tmp_path / name)
         run.recertify()
         run.write()
-        assert problems(verify(tmp_path / name)) == {}
+        assert problems(verify(tmp_path / name, fresh=8)) == {}
 
 
 def test_a_certificate_of_another_schema_is_bad_input(honest, tmp_path):
@@ -76,7 +76,7 @@ def test_a_forgery_is_caught_by_the_check_that_the_table_names(row, name, honest
     found = problems(verify(tmp_path / "run", blocks=0))
     if not expected & set(found):  # only then the episodes have to be rerun, as they are by default
         assert not found, found
-        found = problems(verify(tmp_path / "run"))
+        found = problems(verify(tmp_path / "run", fresh=8))
     assert expected & set(found), found or "verified"
 
 

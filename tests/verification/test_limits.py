@@ -78,7 +78,7 @@ def run(honest, tmp_path):
 
 def test_the_limits_of_a_known_environment_are_proved(run):
     for blocks in (None, 0):
-        verdict = verify(run, blocks=blocks)
+        verdict = verify(run, blocks=blocks, fresh=8)
         assert failures(verdict) == {}
         assert verdict.verified == (blocks is None)  # nothing is verified without a rerun
         rules = "proved by the rules of CartPole-v1"
@@ -116,7 +116,7 @@ FORGED = {
 def test_limits_that_claim_more_than_the_rules_are_refused_by_name(run, name, blocks):
     changes, message = FORGED[name]
     forge(run, **changes)
-    verdict = verify(run, blocks=blocks)
+    verdict = verify(run, blocks=blocks, fresh=8)
     assert not verdict.verified
     assert message in failures(verdict)[CHECK]
 
@@ -125,7 +125,7 @@ def test_limits_that_claim_less_are_accepted(run):
     """The twins: a lower floor, a higher ceiling, and none at all, which then bounds nothing from above."""
     for changes in ({"floor": -3.5}, {"ceiling": 1_000.0}, {"ceiling": None}):
         forge(run, **changes)
-        assert verify(run, blocks=None).verified, changes
+        assert verify(run, blocks=None, fresh=8).verified, changes
     assert found(verify(run, blocks=0))[1] == "floor -3.5: proved by the rules of CartPole-v1; no ceiling"
 
 
@@ -172,7 +172,7 @@ def test_what_the_user_states_is_in_every_sentence(stated):
 
 
 def test_verify_says_what_only_the_user_says(stated, capsys):
-    verdict = verify(stated, blocks=None)
+    verdict = verify(stated, blocks=None, fresh=8)
     assert verdict.verified
     said = "floor -1 STATED BY THE USER, not proved; ceiling 0.5 STATED BY THE USER, not proved"
     assert found(verdict) == ("passed", said)
@@ -194,7 +194,7 @@ def test_nobody_passes_off_a_stated_floor_as_proved(stated, blocks):
     """Planted: the setup, and all that follows from it, does not say who stated the floor."""
     forge(stated, drop=["stated_by_user"])
     assert "assuming" not in read_json(stated / "certificate.json")["statement"]
-    verdict = verify(stated, blocks=blocks)
+    verdict = verify(stated, blocks=blocks, fresh=8)
     assert "nothing proves the floor -1, and certificate.json does not say that the user" in failures(verdict)[CHECK]
 
 
@@ -227,7 +227,7 @@ def test_a_stated_range_of_rewards_is_said_where_it_matters(tmp_path):
     made = certified(tmp_path, task, query, per_step=True)
     assumed = f"assuming that no return is below -30 or above 0 and every reward is between -1 and 0 {STATED}"
     assert assumed in made.statement
-    assert verify(tmp_path, blocks=None).verified
+    assert verify(tmp_path, blocks=None, fresh=8).verified
     content = read_json(tmp_path / "per-step.json")
     assert content["stated_by_user"] == ["floor", "ceiling", "reward_range"]
     forge(tmp_path, query=query, stated_by_user=["floor", "ceiling"])
@@ -240,9 +240,9 @@ def test_rewards_that_claim_more_than_the_rules_are_refused(tmp_path):
     """A budget per step relies on the range of a reward, which a setup must not narrow."""
     query = Query(budgets=(0.0, 0.1), threat=StepBudget())
     certified(tmp_path, make_task("CartPole-v1", max_steps=30), query, per_step=True)
-    assert verify(tmp_path, blocks=None).verified
+    assert verify(tmp_path, blocks=None, fresh=8).verified
     forge(tmp_path, query=query, reward_range=[-1.0, 2.0])  # the twin: a wider one
-    assert verify(tmp_path, blocks=None).verified
+    assert verify(tmp_path, blocks=None, fresh=8).verified
     forge(tmp_path, query=query, reward_range=[0.0, 0.9], scale=0.9)
     wrong = failures(verify(tmp_path, blocks=0))
     assert wrong == {CHECK: "the highest reward 0.9 claims more than the rules of CartPole-v1 prove, which allow 1"}
@@ -251,7 +251,7 @@ def test_rewards_that_claim_more_than_the_rules_are_refused(tmp_path):
 @pytest.mark.parametrize(("ceiling", "shown"), [(None, "9.948464"), (10.0, "10")])
 def test_a_discounted_return_has_its_own_limits(tmp_path, ceiling, shown):
     certified(tmp_path, inspect(Source(maker="CartPole-v1", max_steps=50)).task(floor=None, ceiling=ceiling, gamma=0.9))
-    verdict = verify(tmp_path, blocks=None)
+    verdict = verify(tmp_path, blocks=None, fresh=8)
     assert verdict.verified
     assert f"ceiling {shown}: proved by the rules" in found(verdict)[1]
 

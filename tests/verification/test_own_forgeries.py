@@ -142,12 +142,12 @@ def test_an_own_forgery_is_refused_by_name_and_its_twin_is_verified(name, tmp_pa
     if "agent" in options:
         publish()
     folder = certify(*asked)
-    honest = verify(folder, blocks=None, **options)
+    honest = verify(folder, blocks=None, fresh=8, **options)
     assert honest.verified, honest.checks
     change(folder)
     if "wrappers" in options:
         options = {}  # nothing in the files says that there was one
-    forged = verify(folder, blocks=None, **options)
+    forged = verify(folder, blocks=None, fresh=8, **options)
     failed = {each.name: each.detail for each in forged.checks if each.result == "failed"}
     assert forged.verdict == "failed"
     assert words in failed[check]

@@ -32,7 +32,7 @@ from verdicts import problems
 def honest(tmp_path_factory):
     """A run as the command makes it by default."""
     folder = tmp_path_factory.mktemp("bets") / "run"
-    assert cli.main(["certify", "cartpole-1", "--episodes", "300", "--out", str(folder), "--workers", "1"]) == 0
+    assert cli.main(["certify", "cartpole-1", "--episodes", "150", "--out", str(folder), "--workers", "1"]) == 0
     return folder
 
 
@@ -40,7 +40,7 @@ def honest(tmp_path_factory):
 def three_budgets(tmp_path_factory):
     """The same at three budgets instead of eleven, which is what a second computation costs."""
     folder = tmp_path_factory.mktemp("bets") / "run"
-    few = ("--episodes", "400", "--budgets", "0,0.2,0.4", "--out", str(folder), "--workers", "1")
+    few = ("--episodes", "200", "--budgets", "0,0.2,0.4", "--out", str(folder), "--workers", "1")
     assert cli.main(["certify", "cartpole-1", *few]) == 0
     assert read_json(folder / "certificate.json")["method_selection"]["method"] == "betting"
     return folder

@@ -432,15 +432,23 @@ def test_an_attack_on_another_agent_than_b_is_noticed(tmp_path):
     assert "B and B-attacked have another agent" in failed(tmp_path / "run")["bounds"]
 
 
-def attacked_comparison(folder):
-    """Compare two agents, one under attack; verification reruns its episodes too."""
+@pytest.fixture(scope="module")
+def honest_attack(tmp_path_factory):
+    """A comparison of two agents, one under attack; verification reruns its episodes too."""
+    folder = tmp_path_factory.mktemp("attacked") / "run"
     asked = {"budgets": (0.2,), "n_episodes": 40, "attack": "constant-direction"}
     surefoot.compare("cartpole-1-ppo-s0.2", "cartpole-1-s0.8", out=folder, **asked)
+    return folder
 
 
-def test_attacked_episodes_are_rerun_like_all_others(tmp_path):
-    attacked_comparison(tmp_path / "run")
-    verdict = surefoot.verify(tmp_path / "run")
+@pytest.fixture
+def attacked(honest_attack, tmp_path):
+    """A copy to tamper with."""
+    return shutil.copytree(honest_attack, tmp_path / "run")
+
+
+def test_attacked_episodes_are_rerun_like_all_others(honest_attack):
+    verdict = surefoot.verify(honest_attack)
     assert verdict.verified, verdict.checks
     checks = {check.name: check.detail for check in verdict.checks}
     assert checks["B-attacked: seed"].startswith("derived")
@@ -460,49 +468,43 @@ def with_other_attacked_episodes(folder, change):
     path.write_text(json.dumps(content))
 
 
-def test_forged_episodes_under_attack_are_noticed(tmp_path):
+def test_forged_episodes_under_attack_are_noticed(attacked):
     """Lower returns of B under attack make A look better."""
-    attacked_comparison(tmp_path / "run")
     with_other_attacked_episodes(
-        tmp_path / "run", lambda true: replace(true, returns=np.minimum(true.returns, np.median(true.returns)))
+        attacked, lambda true: replace(true, returns=np.minimum(true.returns, np.median(true.returns)))
     )
-    verdict = surefoot.verify(tmp_path / "run", fresh=0)
+    verdict = surefoot.verify(attacked, fresh=0)
     checks = {check.name: check.result for check in verdict.checks}
     assert (checks["B: replay"], checks["B-attacked: replay"]) == ("passed", "failed")
 
 
-def test_an_attack_that_ended_early_has_no_fixed_number_of_episodes(tmp_path):
+def test_an_attack_that_ended_early_has_no_fixed_number_of_episodes(attacked):
     """Its end may have been chosen by looking at B's returns under attack."""
-    attacked_comparison(tmp_path / "run")
 
     def first_half(true):
         halved = {name: getattr(true, name)[:20] for name in ("returns", "lengths", "budget_used")}
         return replace(true, **halved)
 
-    with_other_attacked_episodes(tmp_path / "run", first_half)
-    assert "B-attacked has another number of episodes than planned" in failed(tmp_path / "run")["bounds"]
+    with_other_attacked_episodes(attacked, first_half)
+    assert "B-attacked has another number of episodes than planned" in failed(attacked)["bounds"]
 
 
 def using_nothing(true):
     return replace(true, budget_used=np.zeros(len(true)))
 
 
-def test_budgets_used_are_those_of_the_attack(tmp_path):
+def test_budgets_used_are_those_of_the_attack(attacked):
     """An attack that is said to have used nothing would make B look worse than it is."""
-    attacked_comparison(tmp_path / "run")
-    with_other_attacked_episodes(tmp_path / "run", using_nothing)
-    verdict = surefoot.verify(tmp_path / "run", fresh=0)
+    with_other_attacked_episodes(attacked, using_nothing)
+    verdict = surefoot.verify(attacked, fresh=0)
     details = {check.name: check.detail for check in verdict.checks if check.result == "failed"}
     assert "budget_used differ" in details["B-attacked: replay"]
 
 
-def test_an_attack_that_is_code_is_not_rerun(tmp_path):
+def test_an_attack_that_is_code_is_not_rerun(attacked):
     mine = {"name": "Mine", "code_sha256": "0" * 64}
-    attacked_comparison(tmp_path / "run")
-    with_other_attacked_episodes(
-        tmp_path / "run", lambda true: replace(true, metadata={**true.metadata, "attacker": mine})
-    )
-    verdict = surefoot.verify(tmp_path / "run", fresh=8)
+    with_other_attacked_episodes(attacked, lambda true: replace(true, metadata={**true.metadata, "attacker": mine}))
+    verdict = surefoot.verify(attacked, fresh=8)
     checks = {check.name: (check.result, check.detail) for check in verdict.checks}
     assert checks["B-attacked: replay"][0] == "impossible"
     assert "one of your own is code" in checks["B-attacked: replay"][1]
@@ -513,18 +515,18 @@ def test_an_attack_that_is_code_is_not_rerun(tmp_path):
     assert verdict.trust.startswith("The bounds follow from the returns")
 
 
-@pytest.mark.parametrize("attacked", [True, False])
-def test_the_seed_stream_of_attacks_is_for_attacks(attacked, tmp_path):
+@pytest.mark.parametrize("is_attacked", [True, False])
+def test_the_seed_stream_of_attacks_is_for_attacks(is_attacked, tmp_path):
     """An author who may choose the stream of the random numbers chooses among runs."""
     attack = {"budgets": [0.2], "method": "constant-direction", "sigma": 0.2, "n_episodes": 20}
     for name in ("cartpole-1-ppo-s0.2", "cartpole-1-s0.2"):
         surefoot.attack("cartpole-1", name, out=tmp_path / name, **attack)
     a = tmp_path / "cartpole-1-ppo-s0.2" / "unattacked"
-    b = tmp_path / "cartpole-1-ppo-s0.2" / "B0.2" if attacked else tmp_path / "cartpole-1-s0.2" / "unattacked"
+    b = tmp_path / "cartpole-1-ppo-s0.2" / "B0.2" if is_attacked else tmp_path / "cartpole-1-s0.2" / "unattacked"
     surefoot.compare(a, b, out=tmp_path / "run")
     verdict = surefoot.verify(tmp_path / "run", fresh=0)
     wrong = {check.name: check.detail for check in verdict.checks if check.result == "failed"}
-    if attacked:
+    if is_attacked:
         assert wrong == {}
     else:
         assert "purpose" in wrong["A: setup and weights"]

@@ -153,10 +153,7 @@ def test_a_function_of_observation_and_info_is_imported_if_it_is_allowed(tmp_pat
         # Counted from 0, the first that is outside.
         (["--luck", "0,4"], "places below 4, the size of an observation"),
         (["--luck", "angle"], "--luck must be places in the first observation"),
-        (["--luck", "0", "--per-step"], "--luck goes with certificates of whole episodes"),
-        (["--luck", "0", "--draws-per-seed", "2"], "--luck goes with certificates of whole episodes"),
         (["--luck", "0", "--require", "1@0", "--max-episodes", "50"], "cannot be combined with a sequential"),
-        (["--method", "luck"], "run episodes with --luck"),
         (["--luck", "no_such_module:f", "--episodes", "20"], "cannot import"),
     ],
 )

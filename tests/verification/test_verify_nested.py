@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import surefoot
-from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
 from surefoot.play.task import Blocks
@@ -132,21 +131,3 @@ def without_draws(record):
 def test_planted_higher_bound(honest, tmp_path):
     lower = [value + 0.5 for value in read_json(honest / "certificate.json")["lower"]]
     assert "bounds" in problems(verify(forge(honest, tmp_path, lower=lower), blocks=0, fresh=0))
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        (["--episodes", "10", "--draws-per-seed", "3"], "--episodes must be a multiple of --draws-per-seed"),
-        (["--draws-per-seed", "2", "--per-step"], "--draws-per-seed goes with certificates of whole episodes"),
-        (["--draws-per-seed", "2", "--quantiles", "0.5"], "--draws-per-seed gives bounds on means alone"),
-        (["--draws-per-seed", "2", "--method", "band"], "takes episodes for independent"),
-        (["--method", "nested"], "run episodes with --draws-per-seed"),
-        (["--draws-per-seed", "2", "--require", "1@0", "--max-episodes", "50"], "cannot be combined with a sequential"),
-    ],
-)
-def test_wrong_calls_are_one_line(options, what, capsys, tmp_path):
-    assert cli.main(["certify", "cartpole-1", "--out", str(tmp_path / "run"), "--quiet", *options]) == 2
-    error = capsys.readouterr().err
-    assert what in error
-    assert error.count("\n") == 1

@@ -38,7 +38,7 @@ def certified(agent, out, monkeypatch):
     with monkeypatch.context() as without:
         without.setattr(RowChecks, "is_due", lambda self: False)
         without.setattr(callables, "check_row_answers", lambda *_, **__: None)
-        options = ["--sigma", "0.4", "--episodes", "60", "--workers", "1", "--quiet", "--out", str(out)]
+        options = ["--sigma", "0.4", "--episodes", "30", "--workers", "1", "--quiet", "--out", str(out)]
         assert main(["certify", "cartpole-1", "--agent", str(agent), *options]) == 0
 
 
@@ -64,7 +64,8 @@ def test_an_agent_made_for_the_trial_is_noticed_by_the_rerun(tmp_path, monkeypat
     assert "answers the same observation differently among 30 rows and alone" in detail
     assert not verdict.verified
     capsys.readouterr()
-    assert main(["verify", str(tmp_path / "run"), "--agent", str(agent), "--blocks", "all", "--workers", "2"]) == 1
+    command = ["verify", str(tmp_path / "run"), "--agent", str(agent), "--blocks", "all", "--fresh", "0"]
+    assert main([*command, "--workers", "2"]) == 1
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -125,7 +126,7 @@ def test_episodes_that_are_run_one_at_a_time_come_first_and_are_few(tmp_path, mo
     task = get_task("cartpole-1")
     other = as_policy(mixing_agents.honest(tmp_path / "a.onnx"), task.spaces)
     for policy, n_alone in ((other, 64), (as_policy("cartpole-1-s0.2", task.spaces), 0)):
-        plan = Plan(task=task, policy=policy, noise=Noise.of(0.4), n_episodes=100)
+        plan = Plan(task=task, policy=policy, noise=Noise.of(4.0), n_episodes=100)
         assert count_alone(plan, 100) == n_alone
         assert count_alone(plan, 5) == min(n_alone, 5)
         assert run_fresh(plan, 100, 1).keys() == {"returns"}
@@ -149,8 +150,8 @@ def test_a_simulator_whose_rows_depend_on_their_number_is_not_verified(kind, acc
     task = surefoot.make_task(name, floor=-100, ceiling=100, max_steps=30)
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 3))
     agent = Policy(network, task.spaces, name="ours", sha256="1" * 64)
-    surefoot.certify_run(task, agent, sigma=0.1, n_episodes=128, out=tmp_path / "run")
-    verdict = verify(tmp_path / "run", agent=agent, environment=name, fresh=128)
+    surefoot.certify_run(task, agent, sigma=0.1, n_episodes=64, out=tmp_path / "run")
+    verdict = verify(tmp_path / "run", agent=agent, environment=name, fresh=64)
     assert verdict.verified == accepted
     if not accepted:
         assert failed(verdict).keys() == {"fresh episodes"}

@@ -284,7 +284,7 @@ THOROUGH = {
 @pytest.mark.parametrize(("change", "where"), THOROUGH.values(), ids=THOROUGH)
 def test_thorough_tampering_is_caught_by_playing_again(run, change, where):
     forged(run, change)
-    assert where in problems(verify(run, blocks=None))
+    assert where in problems(verify(run, blocks=None, fresh=8))
 
 
 def test_a_limit_for_a_settled_number_at_a_chosen_stopping_time_is_caught(run):

@@ -272,9 +272,9 @@ def misses(law: Law, lower, runs, n, seed):
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_limits_of_a_mean_hold(law):
-    low, high = misses(law, lambda x, floor: mean_lower(x, floor, ALPHA), 60, 200, seed=21)
-    assert not too_many(low, 60, ALPHA)
-    assert not too_many(high, 60, ALPHA)
+    low, high = misses(law, lambda x, floor: mean_lower(x, floor, ALPHA), 25, 200, seed=21)
+    assert not too_many(low, 25, ALPHA)
+    assert not too_many(high, 25, ALPHA)
 
 
 def test_limits_of_a_mean_are_close_to_it():

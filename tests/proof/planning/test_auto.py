@@ -68,11 +68,11 @@ def test_published_returns_are_certified_far_above_the_paper(sigma, budget, bar,
 
 
 def test_eleven_budgets_at_once_cost_little():
-    """The distance to the plug-in, averaged over three orders, grows by half at most, up to budget 0.4."""
+    """The distance to the plug-in, averaged over two orders, grows by half at most, up to budget 0.4."""
     sigma = 0.2
     radii = np.linspace(0, 1, 11) / sigma
     compared = radii[:5:2]
-    orders = [published(sigma, order).returns for order in range(3)]
+    orders = [published(sigma, order).returns for order in range(2)]
     plain = plug_in_means(Sample.of(orders[0]), compared, 0.0)
     alone = [[worst_means(x, [radius], 0.05, 0.0, 200.0).limits[0] for radius in compared] for x in orders]
     together = [worst_means(x, radii, 0.05, 0.0, 200.0).at(compared) for x in orders]
@@ -95,11 +95,10 @@ def test_large_budgets_of_a_grid_are_certified_as_well_as_per_threshold():
 @pytest.mark.parametrize("law", [FEW[0], FEW[1], LONG], ids=lambda law: law.name)
 @pytest.mark.parametrize("radius", [0.0, 1.0, 2.0, 3.0])
 def test_a_thousand_episodes_of_few_values_lose_nothing_to_the_choice(law, radius):
-    """Single seeds, none of those that the constants were chosen on: at most 1% below limits per threshold."""
-    for seed in (700, 701):
-        episodes = of(law, 1_000, seed)
-        ours, theirs = (certify(episodes, [radius], method=method).lower[0] for method in ("auto", "per-threshold"))
-        assert ours - law.floor >= 0.99 * (theirs - law.floor)
+    """A seed that is none of those that the constants were chosen on: at most 1% below limits per threshold."""
+    episodes = of(law, 1_000, 700)
+    ours, theirs = (certify(episodes, [radius], method=method).lower[0] for method in ("auto", "per-threshold"))
+    assert ours - law.floor >= 0.99 * (theirs - law.floor)
 
 
 def test_a_rare_return_that_the_pilot_missed_has_a_threshold():
@@ -206,7 +205,7 @@ def test_the_unit_of_the_return_changes_nothing(place, law):
     Two of the four units for each law, in turn: one with a single budget, one with several.
     """
     one_unit, another = list(UNITS)[place % 2 :: 2]
-    for unit, budgets, n in ((one_unit, [2.0], 200), (another, [0.0, 1.0, 3.0], 300)):
+    for unit, budgets, n in ((one_unit, [2.0], 200), (another, [0.0, 3.0], 200)):
         to = UNITS[unit]
         here, there = in_unit(unit, law, n, 11, budgets)
         for key in ("method", "pilot"):
@@ -282,7 +281,7 @@ def test_limits_of_auto_hold():
     low = high = runs = 0
     for law in MORE_LAWS:
         for seed in range(5):
-            certificate = certify(of(law, 150, 100 + seed), [float(seed)], 0.8)
+            certificate = certify(of(law, 100, 100 + seed), [float(seed)], 0.8)
             low += certificate.lower[0] > law.worst_mean(seed) + 1e-9
             high += certificate.upper[0] < law.best_mean(seed) - 1e-9
             runs += 1
@@ -295,7 +294,7 @@ OFTEN = atoms("three, all common", 0.0, 2.0, [0.0, 1.0, 2.0], [0.01, 0.39, 0.6])
 
 @pytest.mark.parametrize("law", [LAWS[1], LONG, OFTEN], ids=lambda law: law.name)
 def test_limits_of_few_values_hold(law):
-    """150 pilots, and the certificates at six radii of those that select thresholds: misses of a side at any radius.
+    """100 pilots, and the certificates at six radii of those that select thresholds: misses of a side at any radius.
 
     Those that select bets, which take a hundred times as long, have tests of their own. To leave them out is fair: the
     pilot decides, and it is not certified. Six radii are more than half of the most thresholds here.
@@ -303,7 +302,7 @@ def test_limits_of_few_values_hold(law):
     radii = np.linspace(0.5, 2, 6).tolist()
     worst, best = ([mean(radius) for radius in radii] for mean in (law.worst_mean, law.best_mean))
     low = high = chosen = 0
-    for seed in range(150):
+    for seed in range(100):
         episodes = of(law, 1_000, 5_000 + seed)
         selected = choose_method(episodes.returns, np.array(radii), 0.2, law.floor, law.ceiling)
         if selected.method != "per-threshold":
@@ -313,7 +312,7 @@ def test_limits_of_few_values_hold(law):
         chosen += 1
         low += bool(np.any(certificate.lower > np.array(worst) + 1e-9))
         high += bool(np.any(certificate.upper < np.array(best) - 1e-9))
-    assert chosen > 125
+    assert chosen > 80
     assert not too_many(low, chosen, 0.2)
     assert not too_many(high, chosen, 0.2)
 
@@ -369,7 +368,12 @@ def test_risks_are_one_per_threshold():
         spread_thresholds([1.0, 2.0], [1.0, 2.0], [0.05], [0.05])
 
 
-SOURCES = {source.name: source for source in (*regret.recorded(), *regret.synthetic())}
+@functools.cache
+def sources():
+    """Return every distribution of the bench by its name."""
+    return {source.name: source for source in (*regret.recorded(), *regret.synthetic())}
+
+
 NEARLY_PERFECT = ("cartpole-5-s0.2", "five-frames-s0.2", "one-frame-s0.2", "memory-s0.35")
 
 singles, KNOWN = regret.singles, {}
@@ -390,7 +394,7 @@ def singles_once(monkeypatch):
 
 def short_of_the_best(name, n, asked):
     """Return the budgets at which auto falls short of the best single method, in three fixed draws."""
-    rows = regret.compared(SOURCES[name], asked, n, 3)
+    rows = regret.compared(sources()[name], asked, n, 3)
     return [row for row in rows if row["ratio"] < regret.MEAN or row["least"] < regret.DRAW]
 
 
@@ -398,16 +402,16 @@ def short_of_the_best(name, n, asked):
 @pytest.mark.parametrize("name", [*NEARLY_PERFECT, "uniform", "pong-1r-s0.05"])
 def test_auto_is_close_to_the_best_single_method(name, n):
     """Fixed seeds: the mean at least .985 of the best method's and no draw below .95 of it, at each budget."""
-    source = SOURCES[name]
+    source = sources()[name]
     assert not short_of_the_best(name, n, source.single[1:2])
-    if n == 1_000:  # ``bench/regret.py`` measures the larger size too, which takes long at many budgets
+    # ``bench/regret.py`` measures the others too, which take long at many budgets.
+    if n == 1_000 and name in ("five-frames-s0.2", "uniform", "pong-1r-s0.05"):
         assert not short_of_the_best(name, n, source.grid)
 
 
 def test_few_values_at_many_budgets_are_close_to_the_best_single_method():
-    assert not short_of_the_best("freeway-s0.1", 1_000, SOURCES["freeway-s0.1"].grid)
-    for asked in (SOURCES["freeway-s0.1"].grid, *((radius,) for radius in SOURCES["freeway-s0.1"].single)):
-        assert not short_of_the_best("freeway-s0.1", 10_000, asked)
+    assert not short_of_the_best("freeway-s0.1", 1_000, sources()["freeway-s0.1"].grid)
+    assert not short_of_the_best("freeway-s0.1", 10_000, sources()["freeway-s0.1"].grid)
 
 
 def seen_is_all(returns, radii, alpha, floor, ceiling, *, declared):
@@ -425,12 +429,12 @@ def seen_is_all(returns, radii, alpha, floor, ceiling, *, declared):
 def test_planted_a_pilot_taken_for_the_whole_distribution(n, monkeypatch):
     monkeypatch.setattr(regret, "choose_method", seen_is_all)
     for name in NEARLY_PERFECT:
-        assert short_of_the_best(name, n, SOURCES[name].single[1:2])
+        assert short_of_the_best(name, n, sources()[name].single[1:2])
 
 
 @pytest.mark.parametrize("name", ["one-frame-s0.2", "freeway-s0.1", "pong-1r-s0.05"])
 def test_the_bench_measures_what_certify_gives(name):
-    source, radii = SOURCES[name], np.array(SOURCES[name].grid)
+    source, radii = sources()[name], np.array(sources()[name].grid)
     returns = source.draw(np.random.default_rng(5), 1_000)
     given = {"floor": source.floor, "ceiling": source.ceiling, "method": "binary" if source.declared else "dkw"}
     made = certify(Episodes.from_returns(returns, sigma=1, **given), radii)

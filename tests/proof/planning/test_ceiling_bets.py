@@ -160,13 +160,13 @@ def test_no_bound_is_wrong_more_often_than_promised_exactly():
 
 
 def test_bounds_hold_where_alpha_is_split_late():
-    """100 certificates at two radii: misses of any of them against Binomial(100, alpha)."""
+    """40 certificates at two radii: misses of any of them against Binomial(40, alpha)."""
     radii = RADII[[0, 2]]
     truth = np.array([RARE.worst_mean(radius) for radius in radii])
-    samples = RARE.draw(np.random.default_rng(8), (100, 60))
+    samples = RARE.draw(np.random.default_rng(8), (40, 60))
     found = np.array([lower(returns, radii, 0.2) for returns in samples])
     assert np.mean(samples[:, : n_opening(60)].min(axis=1) == 200.0) > 0.5
-    assert not too_many(int(np.any(found > truth + 1e-9, axis=1).sum()), 100, 0.2)
+    assert not too_many(int(np.any(found > truth + 1e-9, axis=1).sum()), 40, 0.2)
 
 
 def of_the_mean(account, mean):
