@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 
 from study.agents_table import ROOT, put
 from study.entries import ENTRIES
@@ -112,12 +113,33 @@ def lowest(attacks: list[dict[str, Any]], budget: float) -> tuple[float, float, 
 
 def selected(learned: list[dict[str, Any]], budget: float) -> list[dict[str, Any]]:
     """Return the learned attacker that was the strongest at a budget on its own selection episodes."""
-    rated: list[tuple[float, int, dict[str, Any]]] = []
+    runs: dict[str, list[dict[str, Any]]] = {}
+    rated: dict[str, float] = {}
     for attack in learned:
-        card = load_attacker(attack["path"].with_suffix(".npz")).card
+        attacker = load_attacker(attack["path"].with_suffix(".npz"))
+        card = attacker.card
         if budget in attack["budgets"] and budget in card["budgets"]:
-            rated.append((card["selection"][card["budgets"].index(budget)], len(rated), attack))
-    return [min(rated)[2]] if rated else []
+            rated[attacker.sha256] = card["selection"][card["budgets"].index(budget)]
+            runs.setdefault(attacker.sha256, []).append(attack)
+    if not rated:
+        return []
+    return [pooled(runs[min(rated, key=lambda sha256: rated[sha256])], budget)]
+
+
+def pooled(runs: list[dict[str, Any]], budget: float) -> dict[str, Any]:
+    """Return the runs of one attacker, which differ in their seeds, as one, at one budget."""
+    counts = np.array([run["n_episodes"] for run in runs])
+    places = [run["budgets"].index(budget) for run in runs]
+    means = np.array([run["curve"][place] for run, place in zip(runs, places, strict=True)])
+    errors = np.array([run["curve_sem"][place] for run, place in zip(runs, places, strict=True)])
+    n_episodes = int(counts.sum())
+    return {
+        "method": runs[0]["method"],
+        "budgets": [budget],
+        "curve": [float(counts @ means) / n_episodes],
+        "curve_sem": [float(np.sqrt(np.square(counts * errors).sum())) / n_episodes],
+        "n_episodes": n_episodes,
+    }
 
 
 def cells(agent: str) -> list[Cell]:
@@ -209,16 +231,25 @@ def draw() -> None:
 
 
 def take(folders: list[Path]) -> None:
-    """Keep what finished attacks measured and their attackers; enter them where the leaderboard has the agent."""
+    """Keep what finished attacks measured and their attackers; enter them where the leaderboard has the agent.
+
+    Of several runs of one attacker the first is entered: the leaderboard shows the lowest mean, and the lowest of
+    several measurements of one thing would be too low.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
+    entered: set[str] = set()
     for folder in folders:
+        attacker = load_attacker(folder / ATTACKER_FILE)
         shutil.copyfile(folder / "attack.json", FOLDER / f"{folder.name}.json")
         shutil.copyfile(folder / ATTACKER_FILE, FOLDER / f"{folder.name}.npz")
         attack = read_json(folder / "attack.json")
         entry = ENTRIES / attack["agent"]
-        if entry.is_dir():
-            certified = read_json(entry / EpisodeCertificate.file)["budgets"]
-            write_json(entry / f"attack-learned-{folder.name}.json", at_budgets(attack, certified))
+        if not entry.is_dir() or attacker.sha256 in entered:
+            continue
+        entered.add(attacker.sha256)
+        certified = at_budgets(attack, read_json(entry / EpisodeCertificate.file)["budgets"])
+        if certified["budgets"]:
+            write_json(entry / f"attack-learned-{folder.name}.json", certified)
 
 
 def at_budgets(attack: dict[str, Any], budgets: list[float]) -> dict[str, Any]:

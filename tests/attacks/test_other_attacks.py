@@ -26,7 +26,7 @@ from surefoot.attacks.composed import (
 )
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.flips import FlipAttack, FlipRule
+from surefoot.attacks.flips import FlipAttack, FlipRule, PushAttack
 from surefoot.attacks.opposite_action import OppositeAction
 from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.victim import Smoothing, VictimBatch, clean_values
@@ -46,7 +46,8 @@ EVERY = {
     "one direction": Composed(UniformTiming(0.4, 200), ConstantDirection()),
     "at once": Composed(SingleStep(3), ConstantDirection()),
     "structured": Structured(),
-    "learned flips": FlipAttack(0.4, FlipRule(budget=0.4, least_gap=0.01, price=4.0), SMOOTHING),
+    "learned flips": FlipAttack(0.4, FlipRule(budget=0.4, price=0.04, least_gap=0.01)),
+    "learned pushes": PushAttack(0.4, 0.04, SMOOTHING),
 }
 
 

@@ -1,13 +1,15 @@
 """The learned attacker of agents on pixels: what was learned says when and how much, a gradient says where.
 
-At every step the perturbation that makes the agent choose a harmful action, a flip, has a worth and a cost. Its worth
-is by how much the agent's own values on clean frames fall, its cost the length of the shortest perturbation along the
-gradient. ``FlipRule`` says which flips are worth their cost; ``learning_flips`` learns one for each budget.
+An undefended agent chooses another action or does not, and the perturbation that makes it choose a harmful one, a flip,
+has a worth and a cost. Its worth is by how much the agent's own values on clean frames fall, its cost the length of the
+shortest perturbation along the gradient. Of an agent with noise every little push makes a harmful action a little more
+likely, so every step gets what the harm of one more unit there is worth. ``FlipRule`` holds what was learned for a
+budget, with which agents of both kinds are attacked; ``learning_flips`` learns it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,56 +19,56 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from surefoot.agents.networks import weights_hash
-from surefoot.attacks.base import Described, check_discrete
+from surefoot.attacks.base import Described, check_discrete, project
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, clean_values, rows_per_batch
 from surefoot.compute import expand_rows, row_norms
 from surefoot.files import write_npz
 from surefoot.play.channel import View
 
 ATTACKER_SCHEMA = 1
-HARMFUL = 0.5  # of the gap between best and worst action: what is at least so much worse than the best is harmful
-SOFTNESS = 0.1  # of the same gap: over which the best of several actions is smoothed, or gradients jump between them
-SEARCH_STEPS = 8
+SOFTNESS = 0.1  # of the gap between best and worst action: over which choices are smoothed, or gradients jump
+SEARCH_STEPS = 16
+PUSH_STEPS = 5
+PUSH_RATE = 0.5  # of the way to what the gradient asks for: what a step of the search for a push goes
 FIRST_MARGIN = 0.02  # of the same gap: by how much the first step of the search aims beyond the flip
 SPENT = 0.04  # of the budget: with less left nothing is tried
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlipRule:
-    """Which flips are worth their cost.
+    """Which flips are worth their cost, and what a push may cost.
 
     Attributes:
         budget: The l2 budget of an episode that it was learned for.
+        price: What a perturbation that takes the whole budget has to be worth, in the agent's values; one that takes a
+            share of the squared budget, that share of it.
         least_gap: The least gap between the best and the worst action's value at which a flip is tried.
-        price: A flip that takes the whole budget has to be worth ``price`` times ``least_gap``; one that takes a share
-            of the squared budget, that share of it.
+        harmful: Of that gap: actions at least so much worse than the best are harmful.
     """
 
     budget: float
-    least_gap: float
     price: float
+    least_gap: float = 0.0
+    harmful: float = 0.5
 
     def pays(self, gap: Tensor, cost: Tensor, budget: float) -> Tensor:
         """Return which flips are worth their cost, when the budget of the episode is ``budget``."""
-        asked = self.price * (cost / budget).square()
-        return gap >= self.least_gap * asked.clamp_min(1)
+        return (gap >= self.least_gap) & (gap >= self.price * (cost / budget).square())
 
 
 @dataclass(frozen=True)
 class FlipAttack(Described):
-    """Makes the agent choose a harmful action, wherever its rule says that this is worth its cost.
+    """Makes an agent without noise choose a harmful action, wherever its rule says that this is worth its cost.
 
     Attributes:
         budget: The l2 budget of an episode.
         rule: Which flips it buys.
-        smoothing: The noise that values and gradients are averaged over.
     """
 
     name: ClassVar[str] = "learned flips"
 
     budget: float
     rule: FlipRule
-    smoothing: Smoothing = UNDEFENDED
 
     def propose(self, view: View) -> Tensor:
         """Return the shortest flips found where they pay, nothing elsewhere."""
@@ -75,19 +77,19 @@ class FlipAttack(Described):
         (rows,) = (view.budget_left > SPENT * self.budget).nonzero(as_tuple=True)
         if rows.numel() == 0:
             return perturbations
-        values = clean_values(view, self.smoothing, rows)
+        values = clean_values(view, UNDEFENDED, rows)
         best = values.max(dim=1).values
         gap = best - values.min(dim=1).values
         (matters,) = ((gap >= self.rule.least_gap) & (gap > 0)).nonzero(as_tuple=True)
-        harmful = values <= (best - HARMFUL * gap).unsqueeze(1)
-        for some in torch.split(matters, rows_per_batch(view, self.smoothing)):
+        harmful = values <= (best - self.rule.harmful * gap).unsqueeze(1)
+        for some in torch.split(matters, rows_per_batch(view, UNDEFENDED)):
             if some.numel():
                 perturbations[rows[some]] = self._flip(view, rows[some], gap[some], harmful[some])
         return perturbations
 
     def _flip(self, view: View, rows: Tensor, gap: Tensor, harmful: Tensor) -> Tensor:
         """Return the flip of each row, nothing where none was found that pays."""
-        batch = VictimBatch.of(view, rows, self.smoothing)
+        batch = VictimBatch.of(view, rows, UNDEFENDED)
         clean = view.observation[rows]
         left = view.budget_left[rows]
         found = torch.zeros_like(clean)
@@ -131,6 +133,49 @@ def _shortest_flip(
     return found, shortest
 
 
+@dataclass(frozen=True)
+class PushAttack(Described):
+    """Pushes an agent with noise towards harmful actions, at every step as far as the harm is worth the price.
+
+    A push by delta is worth E[loss of value of the action chosen under the noise] and costs a price times its squared
+    length, so the best push is the gradient of its worth over twice the price: that is where the search ends.
+
+    Attributes:
+        budget: The l2 budget of an episode.
+        price: What a push that takes the whole budget has to be worth.
+        smoothing: The noise that values and gradients are averaged over.
+    """
+
+    name: ClassVar[str] = "learned pushes"
+
+    budget: float
+    price: float
+    smoothing: Smoothing
+
+    def propose(self, view: View) -> Tensor:
+        """Return the push of every row that has budget left."""
+        check_discrete(view.policy)
+        perturbations = torch.zeros_like(view.observation)
+        (able,) = (view.budget_left > SPENT * self.budget).nonzero(as_tuple=True)
+        for rows in torch.split(able, rows_per_batch(view, self.smoothing)):
+            if rows.numel():
+                perturbations[rows] = self._push(view, rows)
+        return perturbations
+
+    def _push(self, view: View, rows: Tensor) -> Tensor:
+        values = clean_values(view, self.smoothing, rows)
+        loss = values.max(dim=1, keepdim=True).values - values
+        softness = SOFTNESS * loss.max(dim=1).values.clamp_min(1e-12)
+        batch = VictimBatch.of(view, rows, self.smoothing)
+        left = view.budget_left[rows]
+        push = torch.zeros_like(batch.clean)
+        for _ in range(PUSH_STEPS):
+            gradient = batch.loss_gradient(batch.clean + push, loss, softness)
+            wanted = project(gradient * (self.budget**2 / (2 * self.price)), left)
+            push = push + PUSH_RATE * (wanted - push)
+        return push
+
+
 @dataclass(frozen=True, eq=False)
 class PixelAttacker:
     """What was learned against an agent on pixels: a rule for each budget.
@@ -143,10 +188,10 @@ class PixelAttacker:
     rules: tuple[FlipRule, ...]
     card: dict[str, Any] = field(default_factory=dict)
 
-    def of_run(self, budget: float, smoothing: Smoothing) -> FlipAttack:
+    def of_run(self, budget: float, smoothing: Smoothing) -> FlipAttack | PushAttack:
         """Return the attack of a run with this budget on an agent with this noise."""
         rule = min(self.rules, key=lambda rule: abs(np.log((budget + 1e-9) / rule.budget)))
-        return FlipAttack(budget, rule, smoothing)
+        return build_attack(budget, rule, smoothing)
 
     @property
     def sha256(self) -> str:
@@ -155,11 +200,18 @@ class PixelAttacker:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return its rules as the array that the file has, a row each."""
-        return {"rules": np.array([[rule.budget, rule.least_gap, rule.price] for rule in self.rules])}
+        return {"rules": np.array([astuple(rule) for rule in self.rules])}
 
     def save(self, path: str | Path) -> None:
         """Write rules and card to an ``.npz``."""
         write_npz(Path(path), {"schema": ATTACKER_SCHEMA, "sha256": self.sha256, "card": self.card}, self.arrays())
+
+
+def build_attack(budget: float, rule: FlipRule, smoothing: Smoothing) -> FlipAttack | PushAttack:
+    """Return the attack by a rule: flips of an agent without noise, pushes of one with noise."""
+    if smoothing.sigma == 0:
+        return FlipAttack(budget, rule)
+    return PushAttack(budget, rule.price, smoothing)
 
 
 def rules_of(array: NDArray[Any]) -> tuple[FlipRule, ...]:
@@ -168,8 +220,13 @@ def rules_of(array: NDArray[Any]) -> tuple[FlipRule, ...]:
     Raises:
         ValueError: If it is no array of rules.
     """
-    if array.dtype != np.float64 or array.ndim != 2 or array.shape[1] != 3 or not 0 < len(array) <= 1_000:
-        raise ValueError("rules must be rows of a budget, a gap and a price in double precision")
+    if array.dtype != np.float64 or array.ndim != 2 or array.shape[1] != 4 or not 0 < len(array) <= 1_000:
+        raise ValueError("rules must be rows of a budget, a price, a gap and a share in double precision")
     if not (np.isfinite(array).all() and (array[:, 0] > 0).all() and (array >= 0).all()):
         raise ValueError("rules must be finite numbers of at least 0, with budgets above 0")
-    return tuple(FlipRule(budget=budget, least_gap=gap, price=price) for budget, gap, price in array.tolist())
+    if not ((array[:, 1] > 0) & (array[:, 3] <= 1)).all():
+        raise ValueError("rules must have prices above 0, and shares of at most 1")
+    return tuple(
+        FlipRule(budget=budget, price=price, least_gap=gap, harmful=harmful)
+        for budget, price, gap, harmful in array.tolist()
+    )

@@ -1,8 +1,9 @@
-"""Learning which flips an attacker of pixels should buy.
+"""Learning which flips an attacker of pixels should buy, and how far it should push.
 
-The candidates are rules that differ in how much has to be at stake and in what a flip may cost. They are tried on
-selection episodes, and the worse half is dropped, round by round. All candidates of a round run the same episodes; the
-next round has fresh ones, and twice as many.
+The candidates are rules that differ in what a perturbation may cost, in how much has to be at stake, and in which
+actions are harmful; values are in units of the agent's own gaps between the best and the worst action. They are tried
+on selection episodes, and the worse half is dropped, round by round. All candidates of a round run the same episodes;
+the next round has fresh ones, and twice as many.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from surefoot.attacks.base import check_discrete
-from surefoot.attacks.flips import FlipAttack, FlipRule, PixelAttacker
+from surefoot.attacks.flips import FlipRule, PixelAttacker, build_attack
 from surefoot.attacks.learning import AttackerTraining, LearningProgress, card_of, wanted_budgets
 from surefoot.attacks.value_gaps import default_lambdas
 from surefoot.attacks.victim import Smoothing, smoothing_of
@@ -22,7 +23,11 @@ from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
 
-PRICES = (1.0, 4.0, 16.0)
+# Of flips, and of pushes, which have nothing else to learn; times the median gap.
+PRICES = (4.0, 8.0)
+PUSH_PRICES = (1.0, 2.0, 4.0, 8.0, 16.0)
+LEAST_GAPS = (0.25, 0.5, 1.0, 2.0)
+HARMFUL = (0.3, 0.5)
 FIRST_EPISODES = 32
 
 
@@ -59,14 +64,10 @@ def train_rules(
     wanted = wanted_budgets(budgets)
     began = time.monotonic()
     smoothing = smoothing_of(plan.noise, training.noise_samples)
-    gaps = default_lambdas(replace(plan, attacker=None), smoothing)
-    least_gaps = [gap for gap in gaps if gap > 0] or [0.0]
+    unit = median_gap(replace(plan, attacker=None), smoothing)
     chosen = []
     for number, budget in enumerate(wanted):
-        pool = []
-        for price in PRICES:
-            for least_gap in least_gaps:
-                pool.append(Candidate(FlipRule(budget=budget, least_gap=least_gap, price=price)))
+        pool = list_candidates(budget, unit, smoothing)
         deadline = math.inf
         if training.iterations is None:
             deadline = began + 60 * training.minutes * (number + 1) / len(wanted)
@@ -89,6 +90,25 @@ def train_rules(
     return PixelAttacker(tuple(candidate.rule for candidate in chosen), card)
 
 
+def list_candidates(budget: float, unit: float, smoothing: Smoothing) -> list[Candidate]:
+    """Return the rules to choose from, in units of the agent's values."""
+    if smoothing.sigma != 0:
+        return [Candidate(FlipRule(budget=budget, price=price * unit)) for price in PUSH_PRICES]
+    candidates = []
+    for price in PRICES:
+        for least_gap in LEAST_GAPS:
+            for harmful in HARMFUL:
+                rule = FlipRule(budget=budget, price=price * unit, least_gap=least_gap * unit, harmful=harmful)
+                candidates.append(Candidate(rule))
+    return candidates
+
+
+def median_gap(plan: Plan, smoothing: Smoothing) -> float:
+    """Return the median of the agent's value gaps; 1 where it has none."""
+    gaps = [gap for gap in default_lambdas(plan, smoothing) if gap > 0]
+    return min(gaps, default=1.0)
+
+
 def _try_round(plan: Plan, pool: Sequence[Candidate], smoothing: Smoothing, number: int, deadline: float) -> bool:
     """Run the episodes of one round for every candidate; return whether there was time for all of them."""
     n_episodes = FIRST_EPISODES * 2**number
@@ -98,7 +118,7 @@ def _try_round(plan: Plan, pool: Sequence[Candidate], smoothing: Smoothing, numb
             return False
         trial = replace(
             plan,
-            attacker=FlipAttack(candidate.rule.budget, candidate.rule, smoothing),
+            attacker=build_attack(candidate.rule.budget, candidate.rule, smoothing),
             budget=candidate.rule.budget,
             n_episodes=n_episodes,
             n_envs=n_episodes,

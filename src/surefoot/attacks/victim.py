@@ -187,6 +187,10 @@ class VictimBatch:
 
     def values(self, moved: Tensor) -> Tensor:
         """Return the values of every action when the present observation is ``moved``, averaged over the noise."""
+        return self.sample_values(moved).mean(dim=1)
+
+    def sample_values(self, moved: Tensor) -> Tensor:
+        """Return the same for each sample of the noise, (rows, samples, actions)."""
         network = self.policy.network
         if self.first_layer_output is None or not isinstance(network, CNN):
             values = _network_values(self.policy, self.memory_after(moved))
@@ -194,9 +198,7 @@ class VictimBatch:
             # Linear: first(clean + change) = first(clean) + first_of_change(change).
             change = network.first_of_change(moved - self.clean, self.episode_start)
             values = network.after_first((self.first_layer_output + change.unsqueeze(1)).flatten(0, 1))
-        if self.noise is None:
-            return values
-        return _mean_over_samples(values, *self.noise.shape[:2])
+        return values.reshape(len(moved), self.n_samples, *values.shape[1:])
 
     def value_gradient(self, moved: Tensor, clean: Tensor) -> Tensor:
         """Return the gradient, with respect to ``moved``, of the critic's value of what the agent would then do.
@@ -256,6 +258,23 @@ class VictimBatch:
             chosen = values.detach().argmax(dim=1, keepdim=True)
             flipped.append(harmful[some].gather(1, chosen).squeeze(1))
         return torch.cat(flipped), torch.cat(leads), torch.cat(gradients)
+
+    def loss_gradient(self, moved: Tensor, loss: Tensor, softness: Tensor) -> Tensor:
+        """Return the gradient, with respect to ``moved``, of the mean loss of the actions chosen under the noise.
+
+        Args:
+            moved: The present observation, row by row.
+            loss: What is lost by each action, (rows, actions).
+            softness: What values of each row are divided by before one is chosen, smoothly.
+        """
+        gradients = []
+        for some in self._row_slices():
+            here = moved[some].detach().requires_grad_()
+            with torch.enable_grad():
+                values = self.select_rows(some).sample_values(here)
+                choices = torch.softmax(values / softness[some].view(-1, 1, 1), dim=2).mean(dim=1)
+                gradients.append(torch.autograd.grad((choices * loss[some]).sum(), here)[0])
+        return torch.cat(gradients)
 
     def actions(self, moved: Tensor) -> Tensor:
         """Return the continuous actions when the present observation is ``moved``, averaged over the noise."""
