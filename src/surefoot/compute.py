@@ -1,6 +1,6 @@
 """How tensors are computed, for every folder that uses torch.
 
-- ``expand_rows`` and ``row_norms``: one value for each row.
+- ``expand_rows`` and ``row_norms``: one value for each row; ``all_finite``: a check of every step.
 - ``single_thread``, ``usable_cores`` and ``keep_freed_memory``: threads, cores and memory of this process.
 - ``processor_kind``: which kind of processor computes, on which the last bits of a network's output may depend.
 """
@@ -29,6 +29,12 @@ def row_norms(offset: Tensor) -> Tensor:
     """Return the l2 norm of each row, float64."""
     sizes: Tensor = torch.linalg.vector_norm(offset.flatten(1), dim=1, dtype=torch.float64)
     return sizes
+
+
+def all_finite(values: Tensor) -> bool:
+    """Return whether no number is infinite or NaN."""
+    # Either would spoil the sum, which takes a fifth of the time; a sum of large numbers may overflow without.
+    return bool(values.sum().isfinite()) or bool(values.isfinite().all())
 
 
 @contextmanager

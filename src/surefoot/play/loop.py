@@ -236,6 +236,8 @@ class BlockLoop:
             self.noisy = torch.zeros(plan.task.spaces.shape, dtype=torch.bool, device=device)
         # An attacker must not spend on episodes that are over, and some environments cannot step them.
         self.done_check_interval = env.done_check_interval if ledger is None else 1
+        # After so many steps everything is over, where every row has one episode: nobody needs to ask.
+        self.last_step = self.max_steps if count <= self.n_envs else None
 
     def run_episodes(self, first: int, watch: Watch | None = None, meter: Meter | None = None) -> None:
         """Run to the end of the last episode; ``table`` then has returns, lengths and budgets used per episode."""
@@ -284,7 +286,8 @@ class BlockLoop:
             self.alive &= ~over
             n_steps += 1
             # Asking whether episodes are over makes a GPU wait, too.
-            if n_steps % self.done_check_interval == 0 and not bool(self.alive.all()):
+            is_looked_at = n_steps % self.done_check_interval == 0 or n_steps == self.last_step
+            if is_looked_at and not bool(self.alive.all()):
                 observation, action = self._finish_and_restart(observation, action)
             if meter is not None and meter.is_due:
                 meter.write_episodes(self._episodes_done())
