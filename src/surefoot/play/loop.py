@@ -130,7 +130,7 @@ def _play_rows(
                     f"the agent {plan.policy.name} has changed itself while it ran (a counter, or a buffer), so that "
                     "it may act otherwise later; let it keep nothing from one call to the next"
                 )
-            channel.check(loop.largest)
+            channel.check(loop.largest, is_double=loop.all_double)
             if plan.draws_per_seed > 1 and not are_same_streams(shared, global_streams()):
                 raise DependentRowsError(
                     f"{plan.task.name} draws from a generator that all its copies share, so that a seed does not fix "
@@ -224,6 +224,7 @@ class BlockLoop:
         # Return, length and budget used of every episode, by its number in the block.
         self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
         self.largest = torch.zeros((), device=device)  # absolute value of any observation
+        self.all_double = True  # whether every observation came in double precision
         self.reads_luck = plan.luck
         self.luck: NDArray[np.float64] | None = None
         self.units = None
@@ -258,6 +259,7 @@ class BlockLoop:
             # kept: a small tensor of every step would lie between the large ones, whose memory could not be reused.
             scaled = observation if self.units is None else observation / self.units
             torch.maximum(self.largest, scaled.abs().amax().float(), out=self.largest)
+            self.all_double = self.all_double and observation.dtype == torch.float64
             rows = None
             if self.ledger is not None:
                 rows = self._rows_for_view(first, observation, action)
