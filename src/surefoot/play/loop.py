@@ -104,15 +104,7 @@ def _play_rows(
     ledger = None
     if plan.attacker is not None:
         ledger = make_ledger(plan, n_envs, Stream(own_seeds, device))
-    # The same ledger for both channels: one budget covers what is done to either.
-    on_observations = ledger if "observations" in plan.channels else None
-    on_actions = ledger if "actions" in plan.channels else None
-    shape = plan.task.spaces.shape
-    channel = observation_channel(plan.noise, n_envs, shape, _noise_stream(plan, noise_seeds), on_observations)
-    actuator = None
-    if plan.noise.action_sigma > 0 or on_actions is not None:
-        limits = limits_of_actions(plan.task)
-        actuator = action_channel(plan.noise, n_envs, limits, _noise_stream(plan, actuator_seeds), on_actions)
+    channel, actuator = open_channels(plan, n_envs, noise_seeds, actuator_seeds, ledger)
     own: AbstractContextManager[None] = nullcontext()
     if plan.policy.stochastic:
         own = seeded(*policy_streams)
@@ -167,6 +159,26 @@ def _noise_stream(plan: Plan, seeds: np.random.SeedSequence) -> Stream:
     if plan.deployed_noise:
         return DeployedStream(device)
     return Stream(seeds, device)
+
+
+def open_channels(
+    plan: Plan,
+    n_envs: int,
+    noise_seeds: np.random.SeedSequence,
+    actuator_seeds: np.random.SeedSequence,
+    ledger: Ledger | None,
+) -> tuple[Channel, Channel | None]:
+    """Return the channel of observations, and that of actions where these have noise or an attacker."""
+    # The same ledger for both channels: one budget covers what is done to either.
+    on_observations = ledger if "observations" in plan.channels else None
+    on_actions = ledger if "actions" in plan.channels else None
+    shape = plan.task.spaces.shape
+    channel = observation_channel(plan.noise, n_envs, shape, _noise_stream(plan, noise_seeds), on_observations)
+    actuator = None
+    if plan.noise.action_sigma > 0 or on_actions is not None:
+        limits = limits_of_actions(plan.task)
+        actuator = action_channel(plan.noise, n_envs, limits, _noise_stream(plan, actuator_seeds), on_actions)
+    return channel, actuator
 
 
 def make_ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
