@@ -4,11 +4,12 @@
     python -m bench.public_agents --public DIR --steps 1500000 400000    # however long that takes
     python -m bench.public_agents --public DIR --time 9m --jobs 16 --only-train --out runs/mine
     python -m bench.public_agents --public DIR --jobs 16 --only-certify --out runs/mine
+    python -m bench.public_agents --public DIR --seed 1 --only Pendulum-v1 --out runs/again    # trained with another seed
     python -m bench.public_agents --write                  # put the table into docs/training.md
 
 Sigma is where the public agent loses about a tenth of its return. Every agent is trained with the defaults, in one
 process with one thread: from scratch, and from the public agent (``--init-from``). All are certified next to the public
-one, with episodes that training has not seen.
+one, with episodes that training has not seen, and next to the best sequence of actions that ignores observations.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from surefoot.cli.options import parse_minutes
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
 from surefoot.noise import Noise
+from surefoot.play.baseline import find_baseline
 from surefoot.play.environments import make_task
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
@@ -213,6 +215,15 @@ def certify_all(
             print(job.key, found[job.key], flush=True)
 
 
+def measure_baselines(cases: Sequence[Case], n_processes: int, found: dict[str, Any]) -> None:
+    """Add the open-loop baselines of environments that ``found`` lacks."""
+    for case in cases:
+        if case.env not in found:
+            baseline = find_baseline(case.task(), workers=n_processes)
+            found[case.env] = {"mean": baseline.mean, "error": baseline.sem, "what": baseline.what}
+            print(case.env, found[case.env], flush=True)
+
+
 def describe_episodes(blocks: Sequence[Episodes], case: Case) -> dict[str, Any]:
     """Return mean and certified values of all episodes."""
     first = blocks[0]
@@ -244,9 +255,10 @@ def table(results: dict[str, Any]) -> str:
             values = [certified(value, 2 if case.landed else 1) for value in measured["lower"]]
             mean = f"{measured['mean']:.2f} ± {measured['error']:.2f}"
             n_episodes = f"{measured['episodes']:,}"
-            rows.append([case.env, f"{case.sigma:g}", label, steps, n_episodes, mean, *values])
+            baseline = f"{results['baselines'][case.env]['mean']:.{2 if case.landed else 1}f}"
+            rows.append([case.env, f"{case.sigma:g}", label, steps, n_episodes, mean, *values, baseline])
     heads = ["environment", "sigma", "agent", "training", "episodes", "mean, no attack"]
-    heads += ["B = 0", "B = sigma", "B = 2 sigma"]
+    heads += ["B = 0", "B = sigma", "B = 2 sigma", "open loop"]
     return Table(heads, rows).markdown().rstrip("\n")
 
 
@@ -258,6 +270,7 @@ def main() -> None:
     parser.add_argument(
         "--steps", type=int, nargs=2, metavar=("SCRATCH", "STARTED"), help="steps of the trainings, instead of a time"
     )
+    parser.add_argument("--seed", type=int, default=0, help="of the trainings (default: 0)")
     parser.add_argument("--jobs", type=int, default=2, help="processes that certify (default: 2)")
     parser.add_argument("--episodes", type=int, default=2_000, help="of every certificate (default: 2000)")
     parser.add_argument("--only", nargs="*", help="environments (default: all)")
@@ -282,12 +295,13 @@ def main() -> None:
         if arguments.steps is not None:
             for start, steps in zip((SCRATCH, STARTED), arguments.steps, strict=True):
                 limits[start] = ["--set", f"total_steps={steps}"]
+        limits = {start: [*words, "--seed", str(arguments.seed)] for start, words in limits.items()}
         train_all(cases, arguments.public, limits, arguments.out)
         print("trained after", round(time.monotonic() - began), "s", flush=True)
     if arguments.only_train:
         return
     path = arguments.out / "results.json"
-    results: dict[str, Any] = {"schema": 1, "trained": {}, "certified": {}}
+    results: dict[str, Any] = {"schema": 1, "trained": {}, "certified": {}, "baselines": {}}
     if path.exists():
         results = dict(read_json(path))
     results["trained"] |= trained_in(cases, arguments.public, arguments.out)
@@ -304,6 +318,7 @@ def main() -> None:
     missing = {key: agent for key, agent in agents.items() if key not in results["certified"]}
     try:
         certify_all(cases, missing, arguments.episodes, arguments.jobs, results["certified"])
+        measure_baselines(cases, arguments.jobs, results["baselines"])
     finally:
         write_json(path, results)
         print(json.dumps(results["certified"]), "after", round(time.monotonic() - began), "s", flush=True)

@@ -26,6 +26,12 @@ def row_norms(offset: Tensor) -> Tensor:
     return sizes
 
 
+def all_finite(values: Tensor) -> bool:
+    """Return whether no number is infinite or NaN."""
+    # Either would spoil the sum, which takes a fifth of the time; a sum of large numbers may overflow without.
+    return bool(values.sum().isfinite()) or bool(values.isfinite().all())
+
+
 @contextmanager
 def single_thread() -> Iterator[None]:
     """Compute with one thread: the same bits whatever else runs, and no collapse when processes share the cores."""

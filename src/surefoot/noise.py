@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from surefoot.errors import InputError
 
-COARSE = 2**13  # sigmas: up to here neighbors in single precision differ by at most a thousandth of sigma
+# Sigmas: up to here neighbors in single and in double precision differ by at most a thousandth of sigma.
+COARSE = 2**13
+COARSE_DOUBLE = 2**42
 SMALLEST_SIGMA = 1e-37  # single precision ends at 1.2e-38
 LARGEST_SIGMA = 1e37  # and at 3.4e38
 ATTACK_NORMS = ("l2", "linf")  # that a perturbation can be kept to, at each step
@@ -105,19 +107,30 @@ class Noise:
             return self
         return Noise.of([factor * sigma for sigma in self.features or (self.sigma,)], factor * self.action_sigma)
 
-    def check_observed(self, largest: float, what: str = "an observation") -> None:
-        """Reject an observation that is too large for single precision to tell from noise this small.
+    def check_observed(self, largest: float, what: str = "an observation", *, is_double: bool = False) -> None:
+        """Reject an observation that is too large for its own precision to tell from noise this small.
+
+        What the agent makes of the sum is its own: that is rounded after the noise. Rounded before it, as an
+        observation of single precision has been, a perturbation could grow by the spacing.
 
         Args:
             largest: Its largest absolute value; where features differ, each in units of its own sigma.
+            is_double: Whether it comes to the noise in double precision.
         """
         # Where features differ, the caller has divided each by its own sigma.
         sigma = self.sigma if self.features is None else 1.0
-        if self.sigma > 0 and largest > COARSE * sigma:
+        if self.sigma == 0:
+            return
+        if is_double and largest > COARSE_DOUBLE * sigma:
+            raise InputError(
+                f"{what} is {largest / sigma:.3g} times as large as the sigma of its noise, expected at most "
+                f"{COARSE_DOUBLE:.2g} times: double precision would be too coarse; use a larger sigma"
+            )
+        if not is_double and largest > COARSE * sigma:
             raise InputError(
                 f"{what} is {largest / sigma:.3g} times as large as the sigma of its noise, expected at most "
                 f"{COARSE} times: single precision would be too coarse; use a larger sigma, at least for the features "
-                "that are so large (a sigma for each feature)"
+                "that are so large (a sigma for each feature), or show it in double precision"
             )
 
     @property

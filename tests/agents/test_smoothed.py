@@ -422,24 +422,26 @@ def test_copies_are_nobodys_and_have_other_noise():
         assert not np.array_equal(frames[:, 1], own[:, 1])
 
 
-@pytest.mark.parametrize(("sigma", "largest"), [(0.2, 0.2 * 2**13), ([0.2, 0.4, 0.4, 0.4], 0.2 * 2**13)])
-def test_observations_that_certify_refuses_are_refused(sigma, largest):
-    """Beyond 2^13 sigma single precision is too coarse: at 2^24 the noise would vanish."""
+@pytest.mark.parametrize(("kind", "most", "said"), [(np.float32, 2.0**13, "8192"), (np.float64, 2.0**42, r"4.4e\+12")])
+@pytest.mark.parametrize("sigma", [0.2, [0.2, 0.4, 0.4, 0.4]])
+def test_observations_that_certify_refuses_are_refused(kind, most, said, sigma):
+    """What is rounded before the noise is added must not be coarser than it: single precision is beyond 2^13 sigma."""
     agent = smooth(watched(1), sigma)
-    agent.predict(np.array([0.999 * largest, 0, 0, 0]))
+    largest = 0.2 * most
+    agent.predict(np.array([0.999 * largest, 0, 0, 0], dtype=kind))
     agent.reset()
-    agent.predict(np.array([[0.999 * largest, 0, 0, 0], [-0.999 * largest, 0, 0, 0]]))
-    for value in (1.01 * largest, -1.01 * largest, 2.0**24):
-        with pytest.raises(InputError, match="times as large as the sigma of its noise, expected at most 8192 times"):
-            agent.predict(np.array([[0, 0, 0, 0], [value, 0, 0, 0]]))
+    agent.predict(np.array([[0.999 * largest, 0, 0, 0], [-0.999 * largest, 0, 0, 0]], dtype=kind))
+    for value in (1.01 * largest, -1.01 * largest, 2.0**11 * largest):
+        with pytest.raises(InputError, match=f"as the sigma of its noise, expected at most {said} times"):
+            agent.predict(np.array([[0, 0, 0, 0], [value, 0, 0, 0]], dtype=kind))
     assert len(agent.policy.network.shown) == 2
 
 
 def test_features_without_noise_may_be_large():
     agent = smooth(watched(1), [0.2, 0.0, 0.2, 0.2])
-    agent.predict(np.array([0, 1e6, 0, 0.0]))
+    agent.predict(np.array([0, 1e6, 0, 0.0], dtype=np.float32))
     with pytest.raises(InputError, match="expected at most 8192 times"):
-        agent.predict(np.array([0, 0, 1e6, 0.0]))
+        agent.predict(np.array([0, 0, 1e6, 0.0], dtype=np.float32))
 
 
 @pytest.mark.parametrize("sigma", [1e-46, 1e-40, 1e38, 1e39, 1e300, [0.1, 0.1, 1e-46, 0.1]])

@@ -22,7 +22,7 @@ from surefoot.errors import InputError
 from surefoot.files import read_npz, write_npz
 from surefoot.noise import Noise
 from surefoot.play.channel import Scope, View
-from surefoot.play.plan import Plan
+from surefoot.play.plan import Plan, attacked_channels
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import discounted
@@ -32,6 +32,7 @@ from toys import Spy, actor_with_critic, balancer, recurrent, short_pole, view_o
 
 POLE = short_pole(30)
 SWING = surefoot.make_task("Pendulum-v1", floor=-200, ceiling=0, max_steps=10)
+PULL = Policy(nn.Sequential(nn.Flatten(), nn.Linear(3, 1)).requires_grad_(False), SWING.spaces)
 SHORT = AttackerTraining(iterations=2, n_envs=24, width=8)
 
 
@@ -57,14 +58,17 @@ def test_a_training_of_so_many_iterations_is_the_same_each_time(trained):
         (POLE, None, 0.0),
         (POLE, None, (0.2, 0.4, 0.0, 0.2)),
         (POLE, recurrent(), 0.3),
-        (SWING, Policy(nn.Sequential(nn.Flatten(), nn.Linear(3, 1)).requires_grad_(False), SWING.spaces), 0.2),
+        (SWING, PULL, 0.2),
         (surefoot.make_task("CartPole-v1", floor=0, ceiling=10, max_steps=10), lambda seen: 0, 0.1),
+        (SWING, PULL, Noise.of(0.0, 0.2)),
     ],
-    ids=["undefended", "sigma per feature", "recurrent", "continuous", "any environment and function"],
+    ids=["undefended", "sigma per feature", "recurrent", "continuous", "any environment and function", "actions"],
 )
 def test_agents_of_every_kind_are_attacked_within_the_budget(task, policy, sigma, tmp_path):
     """One feature without noise is never touched; the file proposes what the attacker proposed."""
-    plan = plan_of(task, surefoot.as_policy(policy, task.spaces) if policy is not None else None, sigma)
+    noise = sigma if isinstance(sigma, Noise) else Noise.of(sigma)
+    plan = replace(plan_of(task, surefoot.as_policy(policy, task.spaces) if policy is not None else None), noise=noise)
+    plan = replace(plan, channels=attacked_channels(noise, None))
     attacker = train_attacker(plan, [0.7], SHORT)
     attacker.save(tmp_path / "attacker.npz")
     returns = []

@@ -20,6 +20,8 @@ from surefoot.agents.smoothed import PredictableNoiseWarning
 from surefoot.api.attack import attack_grid
 from surefoot.attacks.actions import EachChannel, Push, find_push, opposite_push
 from surefoot.attacks.composed import EveryStep, Structured
+from surefoot.attacks.learned import load_attacker
+from surefoot.attacks.learning import AttackerTraining, train_attacker
 from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.victim import Smoothing
 from surefoot.episodes import Episodes
@@ -36,6 +38,7 @@ from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.stopping import StoppingRule
 from surefoot.proof.threats import EPISODE
 from surefoot.runs.attacked import AttackGrid
+from surefoot.runs.strongest import choose_strongest
 from toys import (
     Spy,
     Timed,
@@ -86,6 +89,52 @@ def split(share_on_observations):
         return view.budget_left[:, None]
 
     return Spy(propose)
+
+
+# --- what is learned -------------------------------------------------------------------------------------------------
+
+
+LEARNING = AttackerTraining(iterations=20, n_envs=256, width=8, learning_rate=0.01)
+
+
+@pytest.mark.parametrize(
+    ("noise", "channel", "sigma"),
+    [
+        (Noise.of(0.0, ACT), "actions", ACT),
+        (Noise.of(OBS, ACT), "actions", ACT),
+        (Noise.of(OBS, ACT), "observations", OBS),
+        (Noise.of(0.0), "actions", ACT),
+    ],
+    ids=["actions", "actions of both", "observations of both", "undefended"],
+)
+def test_an_attacker_learns_to_perturb_either_channel(noise, channel, sigma, tmp_path):
+    """In units of the channel: what it takes from the budget attains the bound up to a twentieth, never more."""
+    total = math.hypot(noise.sigma, noise.action_sigma)
+    plan = plan_of(game(total or 0.25), noise, channels=(channel,), n_episodes=2_000, budget=1.0, n_envs=1_000)
+    radius = 2.0
+    budget = radius * noise.budget_sigma or radius * sigma
+    # Who observes knows how many numbers the agent answers with.
+    plan = replace(plan, policy=replace(plan.policy, spaces=plan.task.spaces))
+    attacker = train_attacker(plan, [budget], LEARNING)
+    attacker.save(tmp_path / "attacker.npz")
+    grid = AttackGrid(base=plan, budgets=[budget], method="learned", attacker=load_attacker(tmp_path / "attacker.npz"))
+    wins = float(play(grid.plan(budget, None)).returns.mean())
+    least = 0.0
+    if total > 0:
+        # Of the noise that decides, the part that this channel has.
+        least = float(shifted(P, radius * sigma / total))
+    assert least - 0.04 <= wins <= least + 0.05
+    other = {"actions": "observations", "observations": "actions"}[channel]
+    with pytest.raises(InputError, match=f"was trained to perturb {channel}, and {other} are attacked"):
+        attacker.check_fit(plan.task, plan.policy, other)
+
+
+def test_the_strongest_attack_on_actions_is_chosen_among_all():
+    plan = plan_of(game(ACT), Noise.of(0.0, ACT), channels=("actions",), n_episodes=200)
+    grid = AttackGrid(base=plan, budgets=[ACT], method="strongest").with_push()
+    chosen = choose_strongest(grid, seconds=60.0)
+    assert {"adaptive", "uniform", "structured", "random"} <= {trial.method for trial in chosen.trials}
+    assert float(play(chosen.plan(ACT, None)).returns.mean()) < 0.75
 
 
 # --- the bound, attained -----------------------------------------------------------------------------------------
@@ -655,16 +704,12 @@ def test_scaled_noise_is_scaled_on_observations_and_on_actions(sigma):
             "an action is 9e.03 times as large as the sigma",
         ),
         (lambda: plan_of(game(1.0), Noise.of(0.1), channels=("wires",)), "channels must be one of"),
-        # What is learned is of observations alone: not where actions have noise, and not where only they are attacked.
-        (
-            lambda: AttackGrid(base=plan_of(game(1.0), Noise.of(OBS, ACT)), budgets=[1.0], method="strongest"),
-            "is learned for observations alone",
-        ),
+        # What is learned perturbs one of the two.
         (
             lambda: AttackGrid(
-                base=plan_of(game(1.0), Noise.of(0.0), channels=("actions",)), budgets=[1.0], method="strongest"
+                base=plan_of(game(1.0), Noise.of(OBS, ACT), channels=BOTH), budgets=[1.0], method="learned"
             ),
-            "is learned for observations alone",
+            "perturbs observations or actions; choose one with channel=",
         ),
         (
             lambda: Query.for_task(None, Noise.of(OBS, ACT), budgets=[1.0], norm="l1"),

@@ -1,5 +1,6 @@
 """System B: order, budget, noise, and what an adversary is shown."""
 
+import itertools
 from dataclasses import fields, replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from surefoot.errors import InputError
 from surefoot.noise import Noise
@@ -461,6 +463,25 @@ def test_an_observation_with_more_digits_is_rounded_once_after_the_noise(under_a
     assert (rounded_first != seen).float().mean() > 0.3
 
 
+def test_large_doubles_carry_their_noise_into_single_precision():
+    """At 2^26 sigma an agent sees the neighbors of single precision alone, and which of them the noise still decides.
+
+    Rounded before it, an observation between two of them would be one of the two whatever the noise and the attacker.
+    """
+    sigma = 0.5
+    shift = 0.25
+    push = Spy(lambda view: torch.full_like(view.observation, shift))
+    base = 2.0**26 * sigma
+    halfway = base + 0.5 * float(np.spacing(np.float32(base)))
+    for attacker, expected in ((None, 0.5), (push, norm.cdf(shift / sigma))):
+        channel = quiet(sigma, 20_000, (1,), stream(1))
+        if attacker is not None:
+            channel = attacked(attacker, budget=1.0, rows=20_000, sigma=sigma, size=1)
+        clean = torch.full((20_000, 1), halfway, dtype=torch.float64)
+        seen = channel.send(clean, None if attacker is None else record(20_000, 1))
+        assert float((seen.double() > halfway).double().mean()) == pytest.approx(expected, abs=0.02)
+
+
 @pytest.mark.parametrize(
     ("clean", "sigma", "match"),
     [
@@ -489,32 +510,56 @@ def test_a_block_with_such_observations_is_refused():
         play(Plan(task=wide, policy=echo(2), noise=Noise.of((100.0, 0.1)), n_episodes=4))
 
 
+def changed_observations(task, change):
+    """Return the task with ``change(number, observation)`` shown in each step."""
+
+    def batch(n_envs, seeds, device):
+        env = task.backend.batch(n_envs, seeds, device)
+        reset, step = env.reset, env.step
+        numbers = itertools.count()
+
+        def changed_step(actions):
+            observation, *others = step(actions)
+            return change(next(numbers), observation), *others
+
+        env.reset = lambda: change(next(numbers), reset())
+        env.step = changed_step
+        return env
+
+    return replace(task, backend=replace(task.backend, batch=batch))
+
+
+def test_double_precision_may_be_larger():
+    """Nothing is rounded before the noise is added; one observation of single precision has been."""
+    honest = toy_task(fixed(4), pay_action, choices=None, floor=-1e9, ceiling=1e9, clean=(1e5,))
+    plan = Plan(task=honest, policy=echo(), noise=Noise.of(0.1), n_episodes=4, n_envs=4, episodes_per_env=1)
+    double = changed_observations(honest, lambda _, observation: observation.double())
+    assert len(play(replace(plan, task=double))) == 4
+    for single in (0, 2):
+        once = changed_observations(
+            honest, lambda number, observation, single=single: observation if number == single else observation.double()
+        )
+        with pytest.raises(InputError, match=r"1e\+06 times as large .* or show it in double precision"):
+            play(replace(plan, task=once))
+    channel = quiet(0.1, 3, (2,), stream(1))
+    channel.check(torch.tensor(0.1 * 2.0**41), is_double=True)
+    with pytest.raises(InputError, match=r"8\.8e\+12 times as large .* double precision would be too coarse"):
+        channel.check(torch.tensor(0.1 * 2.0**43), is_double=True)
+
+
 @pytest.mark.parametrize("large", [0, 1, 3])
 @pytest.mark.parametrize("row", [0, 2])
 def test_one_such_observation_is_enough(large, row):
     """In whichever step and row of a block."""
     honest = toy_task(fixed(4), pay_action, choices=None, floor=-1e9, ceiling=1e9)
 
-    def batch(n_envs, seeds, device):
-        env = honest.backend.batch(n_envs, seeds, device)
-        reset, step = env.reset, env.step
-        shown = []
+    def enlarge(number, observation):
+        shown = observation.clone()
+        if number == large:
+            shown[row] = -1e5
+        return shown
 
-        def change(observation):
-            shown.append(observation.clone())
-            if len(shown) - 1 == large:
-                shown[-1][row] = -1e5
-            return shown[-1]
-
-        def changed_step(actions):
-            observation, *others = step(actions)
-            return change(observation), *others
-
-        env.reset = lambda: change(reset())
-        env.step = changed_step
-        return env
-
-    task = replace(honest, backend=replace(honest.backend, batch=batch))
+    task = changed_observations(honest, enlarge)
     plan = Plan(task=task, policy=echo(), noise=Noise.of(0.1), n_episodes=4, n_envs=4, episodes_per_env=1)
     with pytest.raises(InputError, match=r"1e\+06 times as large"):
         play(plan)

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -184,6 +185,27 @@ def test_nothing_is_spent_on_episodes_that_are_over():
     played = play(plan)
     assert played.budget_used**2 == pytest.approx(0.02 * played.lengths, rel=1e-6)
     assert played.budget_used_per_step.sum() == pytest.approx(0.02 * played.lengths.sum(), rel=1e-6)
+
+
+def test_nothing_is_stepped_once_the_last_step_is_over():
+    """Whatever the interval of the looks is: a simulator of many rows is slow, and the step limit is known."""
+    steps = []
+    task = toy_task(fixed(10), pay_steps, ceiling=10.0, max_steps=10, done_check_interval=8)
+    game = partial(
+        Timed, draw=fixed(10), pay=lambda *shown: steps.append(1) or pay_steps(*shown), done_check_interval=8
+    )
+    played = play(
+        Plan(
+            task=with_env(task, game),
+            policy=constant(),
+            noise=Noise.of(0.1),
+            n_episodes=12,
+            n_envs=6,
+            episodes_per_env=1,
+        )
+    )
+    assert played.lengths.tolist() == [10] * 12
+    assert len(steps) == 20
 
 
 def test_a_new_episode_shows_nothing_of_the_one_before():

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from surefoot.agents.own_randomness import seeded, states
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.row_checks import check_row_answers, first_differing, numbers_of, spread_of, unforeseeable
+from surefoot.compute import all_finite
 from surefoot.errors import InputError
 
 # Rows of a trial, at most.
@@ -259,7 +260,7 @@ def _number_of_parts(answer: Tensor, n_rows: int, spaces: Spaces) -> Tensor:
 def _check_discrete(answer: Tensor, n_rows: int, n_actions: int, wanted: str) -> Tensor:
     """Return one value per action: those that came, or 1 for the action that was chosen."""
     if answer.is_floating_point() and answer.shape == (n_rows, n_actions) and n_actions > 1:
-        if not torch.isfinite(answer).all():
+        if not all_finite(answer):
             raise InputError("the agent answered with values that are not finite; check its weights or its function")
         return answer
     if answer.shape not in ((n_rows,), (n_rows, 1)):
@@ -289,6 +290,6 @@ def _check_continuous(answer: Tensor, n_rows: int, spaces: Spaces) -> Tensor:
             f"the agent must return actions of {size or 'some'} numbers for each of {n_rows} rows, got answers of "
             f"shape {tuple(answer.shape)}"
         )
-    if not torch.isfinite(answer).all():
+    if not all_finite(answer):
         raise InputError(f"the agent must return finite actions, got {answer[0].tolist()!r:.60}")
     return answer.reshape(n_rows, -1).float()

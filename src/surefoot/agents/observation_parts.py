@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from surefoot.errors import InputError
 
+Floats = NDArray[np.float32 | np.float64]
 
-def join_parts(
-    observation: Any,
-    parts: Sequence[tuple[str, int]],
-    as_floats: Callable[[Any], NDArray[np.float64]],
-) -> NDArray[np.float64]:
+
+def join_parts(observation: Any, parts: Sequence[tuple[str, int]], as_floats: Callable[[Any], Floats]) -> Floats:
     """Return an observation, or rows of them, with its parts one after the other.
 
     Args:
@@ -55,7 +53,7 @@ def _walk_parts(observation: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[
         yield ".".join(path), observation
 
 
-def _floats_of_part(name: str, part: Any, as_floats: Callable[[Any], NDArray[np.float64]]) -> NDArray[np.float64]:
+def _floats_of_part(name: str, part: Any, as_floats: Callable[[Any], Floats]) -> Floats:
     values = np.asarray(part)
     # Which ones and zeros a number of a Discrete space means is known to the space alone.
     if values.dtype.kind in "iub" and values.dtype != np.uint8:
@@ -69,7 +67,7 @@ def _floats_of_part(name: str, part: Any, as_floats: Callable[[Any], NDArray[np.
         raise InputError(f"the part {name}: {error}") from error
 
 
-def _count_rows(name: str, values: NDArray[np.float64], size: int) -> int:
+def _count_rows(name: str, values: Floats, size: int) -> int:
     """Return how many rows of a part there are; 0 where it is that of a single observation."""
     if values.size == size and not (values.ndim > 1 and len(values) == 1):
         return 0

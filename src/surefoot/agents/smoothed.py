@@ -20,7 +20,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from surefoot.agents.observation_parts import join_parts
+from surefoot.agents.observation_parts import Floats, join_parts
 from surefoot.agents.policies import Policy, Sigma, Spaces
 from surefoot.agents.resolve import as_policy
 from surefoot.errors import InputError
@@ -188,13 +188,14 @@ class SmoothedPolicy:
             # Features without noise are infinitely large in these units; nothing is claimed of them.
             with np.errstate(divide="ignore", invalid="ignore"):
                 sizes = sizes / self._spread
-        self.noise.check_observed(float(sizes[np.isfinite(sizes)].max(initial=0.0)))
+        largest = float(sizes[np.isfinite(sizes)].max(initial=0.0))
+        self.noise.check_observed(largest, is_double=values.dtype == np.float64)
         if single:
             values = values[None]
-        return values, single
+        return values.astype(np.float64), single
 
-    def _read_floats(self, observation: Observation) -> NDArray[np.float64]:
-        """Return an observation, or rows of them, as one array of floats in declared units."""
+    def _read_floats(self, observation: Observation) -> Floats:
+        """Return an observation, or rows of them, as one array of floats in declared units, in their precision."""
         parts = self.policy.spaces.parts
         if parts is not None and isinstance(observation, (Mapping, tuple)):
             return join_parts(observation, parts, lambda part: _floats(part, pixels=np.ndim(part) > 1))
@@ -262,8 +263,10 @@ def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]
     return lambda shape: generator.standard_normal(shape, dtype=np.float32)
 
 
-def _floats(observation: Observation, *, pixels: bool) -> NDArray[np.float64]:
-    """Return floats in declared units; whole numbers other than pixels are rejected: a guess would change the units.
+def _floats(observation: Observation, *, pixels: bool) -> Floats:
+    """Return floats in declared units and in their precision, single or double.
+
+    Whole numbers other than pixels are rejected: a guess would change the units.
 
     Where an observation may be a picture (``pixels``), bytes are divided by 255.
     """
@@ -282,13 +285,15 @@ def _floats(observation: Observation, *, pixels: bool) -> NDArray[np.float64]:
         )
     if values.dtype == np.uint8:
         # In single precision, as they were certified.
-        return (values.astype(np.float32) / np.float32(255)).astype(np.float64)
+        return values.astype(np.float32) / np.float32(255)
     if not np.issubdtype(values.dtype, np.floating):
         raise InputError(f"expected float observations or uint8 pixels, got {values.dtype}; turn them into floats")
     with np.errstate(over="ignore"):
         finite = np.isfinite(values.astype(np.float32)).all()
     if not finite:
         raise InputError("observation contains NaN or infinity; check the environment or sensor that produced it")
+    if values.dtype.itemsize <= 4:
+        return values.astype(np.float32)
     return values.astype(np.float64)
 
 

@@ -292,6 +292,8 @@ def prepare_attacker(
 
 def _can_learn(plan: Plan) -> bool:
     """Return whether an attacker can be learned against the plan's agent."""
+    if len(plan.channels) > 1:
+        return False
     if not observes_pixels(plan.task, plan.policy):
         return True
     try:

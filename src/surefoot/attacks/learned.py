@@ -29,6 +29,7 @@ from surefoot.play.task import Task
 MOST_INPUTS = 20_000  # numbers of an observation and a memory: more are pixels
 FARTHEST = 10.0  # standard deviations: what is farther from the mean is clipped for the network
 LEAST_SCALE = 1e-6
+CHANNELS = ("observations", "actions")  # one of which an attacker perturbs
 
 
 class BudgetNetwork(nn.Module):
@@ -83,13 +84,15 @@ def spend(proposed: Tensor, budget_left: Tensor, norm: str = "l2") -> Tensor:
 def read_view(view: View, max_steps: int) -> Tensor:
     """Return what a learned attacker looks at, one row each, but for the budget.
 
-    The clean observation, what the agent remembers, what it would do or value now without noise, and the time.
+    The clean observation, what the agent remembers, the time, and the action that the agent has chosen; where that is
+    still to come, what it would do or value now without noise.
     """
     policy = view.policy
-    begins = view.step == 0
-    remembered = policy.memory.advance(view.memory, view.observation, view.action, begins)
     parts = [view.observation.flatten(1), view.memory.flatten(1), (view.step / max_steps).unsqueeze(1)]
-    if not policy.open_loop:
+    if view.chosen is not None:
+        parts.append(view.chosen.flatten(1))
+    elif not policy.open_loop:
+        remembered = policy.memory.advance(view.memory, view.observation, view.action, view.step == 0)
         parts.append(policy.network(remembered).flatten(1))
     return torch.cat([part.float() for part in parts], dim=1)
 
@@ -102,6 +105,7 @@ class LearnedAttacker:
     # What a perturbation of each feature is measured in, as the ledger measures it; 0 where none is allowed.
     unit: Tensor
     max_steps: int  # the longest episode, by which time is measured
+    channel: str = "observations"  # what it perturbs: observations or actions
     card: dict[str, Any] = field(default_factory=dict)  # what it was trained on and how, JSON data
 
     @torch.no_grad()
@@ -117,7 +121,7 @@ class LearnedAttacker:
             object.__setattr__(self, "unit", self.unit.to(device))
         left = view.budget_left.float()
         moved = spend(self.network(known, left), left, view.scope.norm) * self.unit
-        return moved.view(view.observation.shape)
+        return moved.view(view.target.shape)
 
     def describe(self) -> dict[str, Any]:
         """Return its name, hash and what it was trained on, for the record."""
@@ -126,7 +130,7 @@ class LearnedAttacker:
     @property
     def sha256(self) -> str:
         """Hash of its weights."""
-        return weights_hash(self.arrays(), {"max_steps": self.max_steps})
+        return weights_hash(self.arrays(), {"max_steps": self.max_steps, "channel": self.channel})
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return its weights by their names in the file."""
@@ -135,10 +139,21 @@ class LearnedAttacker:
             named[name] = value.detach().cpu().numpy()
         return named
 
-    def check_fit(self, task: Task, policy: Policy) -> None:
-        """Raise InputError if it cannot look at this agent: another number of observed or remembered numbers."""
-        expected = count_known(task, policy)
-        if expected != self.network.n_known or math.prod(task.spaces.shape) != self.unit.numel():
+    def check_fit(self, task: Task, policy: Policy, channel: str) -> None:
+        """Raise InputError if it cannot attack this agent: another number of observed or remembered numbers.
+
+        Args:
+            task: The task that the agent runs.
+            policy: The agent.
+            channel: What is attacked.
+        """
+        if channel != self.channel:
+            raise InputError(
+                f"the attacker was trained to perturb {self.channel}, and {channel} are attacked; use one that was "
+                f"trained on {channel}"
+            )
+        expected = count_known(task, policy, channel)
+        if expected != self.network.n_known or count_perturbed(task, channel) != self.unit.numel():
             raise InputError(
                 f"the attacker looks at {self.network.n_known} numbers, the agent {policy.name} on {task.name} gives "
                 f"{expected}; use an attacker that was trained on an agent of the same kind"
@@ -146,18 +161,28 @@ class LearnedAttacker:
 
     def save(self, path: str | Path) -> None:
         """Write weights and card to an ``.npz``."""
-        header = {"schema": ATTACKER_SCHEMA, "sha256": self.sha256, "max_steps": self.max_steps, "card": self.card}
+        header = {"schema": ATTACKER_SCHEMA, "sha256": self.sha256, "max_steps": self.max_steps}
+        header |= {"channel": self.channel, "card": self.card}
         write_npz(Path(path), header, self.arrays())
 
 
-def count_known(task: Task, policy: Policy) -> int:
+def count_known(task: Task, policy: Policy, channel: str = "observations") -> int:
     """Return how many numbers ``read_view`` returns for an agent."""
     observation = torch.zeros(1, *task.spaces.shape)
     memory = policy.memory.empty(observation)
     count = observation.numel() + memory.numel() + 1
-    if not policy.open_loop:
+    if channel == "actions":
+        count += count_perturbed(task, channel)
+    elif not policy.open_loop:
         count += policy.spaces.n_outputs
     return count
+
+
+def count_perturbed(task: Task, channel: str) -> int:
+    """Return how many numbers of an observation, or of an action, there are."""
+    if channel == "actions":
+        return task.spaces.n_outputs
+    return math.prod(task.spaces.shape)
 
 
 def observes_pixels(task: Task, policy: Policy) -> bool:
@@ -194,11 +219,14 @@ def _attacker_of(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Lea
         return PixelAttacker(rules_of(arrays["rules"]), card)
     if not (is_count(header["max_steps"]) and header["max_steps"] <= MOST_STEPS):
         raise TypeError(f"max_steps is not a whole number from 1 to {MOST_STEPS:,}")
+    channel = header["channel"]
+    if channel not in CHANNELS:
+        raise ValueError(f"channel is {channel!r:.20}, expected one of {', '.join(CHANNELS)}")
     unit = arrays.pop("unit")
     network = _network_of(arrays)
     if unit.shape != (network.last.out_features,) or not np.isfinite(unit).all():
         raise ValueError("its units do not fit its network")
-    return LearnedAttacker(network, torch.from_numpy(unit).float(), header["max_steps"], card)
+    return LearnedAttacker(network, torch.from_numpy(unit).float(), header["max_steps"], channel, card)
 
 
 def _network_of(arrays: dict[str, NDArray[Any]]) -> BudgetNetwork:

@@ -6,6 +6,7 @@ with a budget of its own, and takes a few gradient steps (PPO). What makes it wo
 1. The channel explores. A smoothed agent sees N(o + delta, sigma^2): how a perturbation changes the return is
    E[return * noise / sigma^2], whose noise is already there. The attacker need not perturb its own perturbations, which
    would cost budget, and would be lost in the agent's noise. An undefended agent is trained on with noise that shrinks.
+   The noise of an action explores perturbations of actions in the same way.
 2. A price for the budget. What is spent changes the budget left for certain, not by chance: its cost is the derivative
    of the critic with respect to the budget left.
 3. Budgets from large to small: against a nearly perfect agent nothing fails at small ones, and there is nothing to
@@ -29,12 +30,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from surefoot.attacks.learned import LEAST_SCALE, BudgetNetwork, LearnedAttacker, count_known, read_view, spend
+from surefoot.attacks.learned import (
+    LEAST_SCALE,
+    BudgetNetwork,
+    LearnedAttacker,
+    count_known,
+    count_perturbed,
+    read_view,
+    spend,
+)
 from surefoot.compute import single_thread
 from surefoot.errors import InputError
 from surefoot.noise import Noise
-from surefoot.play.channel import View, observation_channel
-from surefoot.play.loop import BlockLoop, Step, make_ledger, play_block
+from surefoot.play.channel import Channel, View, unit_of_budget
+from surefoot.play.loop import BlockLoop, make_ledger, open_channels, play_block
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose, Stream, block_seeds
 from surefoot.provenance import versions
@@ -108,7 +117,7 @@ class Recorder:
 
     Attributes:
         attacker: The one that learns.
-        sigmas: The noise of each feature.
+        sigmas: The noise of each number that is perturbed.
         gamma: The discount of the return, or None.
         direction: A perturbation that every episode gets instead, (episodes, features), as a share of what is left.
     """
@@ -131,21 +140,16 @@ class Recorder:
         row = {"episode": view.episode, "step": view.step, "known": known, "left": left, "moved": moved}
         row["observation"] = view.observation.flatten(1)
         self.steps.append(row)
-        return (moved * self.attacker.unit).view(view.observation.shape)
+        return (moved * self.attacker.unit).view(view.target.shape)
 
     def describe(self) -> dict[str, Any]:
         """Return its name; no record keeps it."""
         return {"name": "recorder"}
 
-    def watch(self, step: Step) -> None:
-        """Note the noise, in standard deviations, now that the agent has seen it."""
+    def note_outcome(self, rewards: Tensor, noise: Tensor) -> None:
+        """Note the rewards of the step, and its noise in standard deviations, now that it has been added."""
         row = self.steps[-1]
-        seen = step.seen.flatten(1) - row["observation"] - row["moved"] * self.attacker.unit
-        row["noise"] = torch.where(self.sigmas > 0, seen / self.sigmas.clamp_min(LEAST_SCALE), 0.0)
-
-    def note_rewards(self, rewards: Tensor) -> None:
-        """Note the rewards of the step."""
-        row = self.steps[-1]
+        row["noise"] = torch.where(self.sigmas > 0, noise.flatten(1) / self.sigmas.clamp_min(LEAST_SCALE), 0.0)
         row["reward"] = rewards
         if self.gamma is not None:
             row["reward"] = rewards * torch.pow(torch.full_like(rewards, self.gamma), row["step"])
@@ -156,33 +160,37 @@ class Recorder:
 
 
 class RecordedLoop(BlockLoop):
-    """The loop of every run, which hands its rewards to a recorder."""
+    """The loop of every run, which hands its rewards and the noise of the attacked channel to a recorder."""
 
     recorder: Recorder
+    attacked: Channel
 
     def add_rewards(self, reward: Tensor) -> None:
         """Add the rewards, and let them be noted."""
         super().add_rewards(reward)
-        self.recorder.note_rewards(reward)
+        self.recorder.note_outcome(reward, self.attacked.last_noise)
 
 
 def run_recorded(plan: Plan, recorder: Recorder, budgets: Tensor) -> dict[str, Tensor]:
-    """Run one episode for each budget; return its steps."""
+    """Run one episode for each budget, in units of what is perturbed; return its steps."""
     count = len(budgets)
     device = torch.device(plan.device)
     most = float(budgets.max())
     plan = replace(plan, attacker=recorder, budget=most, n_episodes=count, n_envs=count, episodes_per_env=1)
-    env_seeds, noise_seeds, own_seeds, _ = block_seeds(plan.seed, plan.purpose, 0)
+    env_seeds, noise_seeds, own_seeds, actuator_seeds = block_seeds(plan.seed, plan.purpose, 0)
     ledger = make_ledger(plan, count, Stream(own_seeds, device))
-    ledger.budget_squared = budgets.double().square()
-    noise = Stream(noise_seeds, device)
-    channel = observation_channel(plan.noise, count, plan.task.spaces.shape, noise, ledger)
+    channel, actuator = open_channels(plan, count, noise_seeds, actuator_seeds, ledger)
+    attacked = channel
+    if actuator is not None and "actions" in plan.channels:
+        attacked = actuator
+    ledger.budget_squared = (budgets.double() / attacked.least_unit).square()
     env = plan.task.backend.batch(count, env_seeds, device)
     try:
         with single_thread(), torch.no_grad():
-            loop = RecordedLoop(plan=plan, env=env, channel=channel, ledger=ledger, count=count)
+            loop = RecordedLoop(plan=plan, env=env, channel=channel, actuator=actuator, ledger=ledger, count=count)
             loop.recorder = recorder
-            loop.run_episodes(0, recorder.watch)
+            loop.attacked = attacked
+            loop.run_episodes(0)
     finally:
         env.close()
     return recorder.joined()
@@ -213,14 +221,17 @@ class AttackLearner:
         self.training = training
         self.plan = plan
         self.device = torch.device(plan.device)
-        self.largest = max(budgets)
         task = plan.task
-        n_features = math.prod(task.spaces.shape)
+        (self.channel,) = plan.channels
+        noise = self._attacked_noise(plan.noise)
+        # In the units of what is perturbed.
+        self.largest = max(budgets) * unit_of_budget(noise.sigma, plan.noise)
+        n_features = count_perturbed(task, self.channel)
         width = training.width
         assert width is not None
         assert training.n_envs is not None
         self.n_envs = training.n_envs
-        n_known = count_known(task, plan.policy)
+        n_known = count_known(task, plan.policy, self.channel)
         seeds = block_seeds(plan.seed, (Purpose.ATTACK_TRAINING, 0), 1)
         # The first weights come from the seed alone, and torch's own stream goes on as if nothing had been drawn.
         with torch.random.fork_rng(devices=[]):
@@ -228,11 +239,10 @@ class AttackLearner:
             network = BudgetNetwork(n_known, n_features, width).to(self.device)
             self.critic = BudgetNetwork(n_known, 1, width).to(self.device)
         self.stream = Stream(seeds[1], self.device)
-        sigmas = torch.from_numpy(plan.noise.over(task.spaces.shape)).flatten().to(self.device)
-        unit = torch.ones_like(sigmas)
-        if plan.noise.features is not None:
-            unit = sigmas / plan.noise.sigma
-        self.attacker = LearnedAttacker(network, unit, task.scoring.max_steps)
+        unit = torch.ones(n_features, device=self.device)
+        if noise.features is not None:
+            unit = self._sigmas(noise) / noise.sigma
+        self.attacker = LearnedAttacker(network, unit, task.scoring.max_steps, self.channel)
         self.average = copy.deepcopy(network).requires_grad_(False)
         self.parameters = [*network.parameters(), *self.critic.parameters()]
         self.optimizer = torch.optim.Adam(self.parameters, lr=training.learning_rate, eps=1e-5)
@@ -244,10 +254,23 @@ class AttackLearner:
 
     def noise_at(self, fraction: float) -> Noise:
         """Return the agent's noise, or noise to explore with where it has none."""
-        if self.plan.noise.sigma > 0:
+        if self._attacked_noise(self.plan.noise).sigma > 0:
             return self.plan.noise
         first, last = EXPLORING
-        return Noise.of(self.largest * first ** (1 - fraction) * last**fraction)
+        exploring = self.largest * first ** (1 - fraction) * last**fraction
+        if self.channel == "actions":
+            return Noise.of(0.0, exploring)
+        return Noise.of(exploring)
+
+    def _attacked_noise(self, noise: Noise) -> Noise:
+        """Return the noise of what is perturbed alone."""
+        if self.channel == "actions":
+            return Noise.of(noise.action_sigma)
+        return replace(noise, action_sigma=0.0)
+
+    def _sigmas(self, noise: Noise) -> Tensor:
+        """Return the sigma of each number that is perturbed."""
+        return torch.from_numpy(noise.over((count_perturbed(self.plan.task, self.channel),))).to(self.device)
 
     def budgets_at(self, fraction: float) -> Tensor:
         """Return the budget of every episode of an iteration."""
@@ -258,8 +281,9 @@ class AttackLearner:
     def collect(self, fraction: float, budgets: Tensor, direction: Tensor | None = None) -> dict[str, Tensor]:
         """Run one episode for each budget, on random numbers that no other iteration has."""
         noise = self.noise_at(fraction)
-        sigmas = torch.from_numpy(noise.over(self.plan.task.spaces.shape)).flatten().to(self.device)
-        recorder = Recorder(self.attacker, sigmas, self.plan.task.scoring.gamma, direction)
+        recorder = Recorder(
+            self.attacker, self._sigmas(self._attacked_noise(noise)), self.plan.task.scoring.gamma, direction
+        )
         plan = replace(self.plan, noise=noise, purpose=(Purpose.ATTACK_TRAINING, self.iteration))
         self.iteration += 1
         return run_recorded(plan, recorder, budgets)
@@ -296,7 +320,7 @@ class AttackLearner:
     def learn(self, fraction: float) -> float:
         """Run the episodes of one iteration and learn from them; return their mean return."""
         steps = self.collect(fraction, self.budgets_at(fraction))
-        sigma = self.noise_at(fraction).sigma
+        sigma = self._attacked_noise(self.noise_at(fraction)).sigma
         advantage, target, price = self._judge(steps)
         rate = self.training.learning_rate * (0.05 + 0.95 * (1 - fraction))
         for group in self.optimizer.param_groups:
@@ -440,6 +464,8 @@ def card_of(
     """Return what an attacker was trained on and how; ``found`` is what came of it."""
     facts = plan.facts()
     trained_on = {name: facts[name] for name in ("task", "agent", "agent_sha256")} | {"sigma": plan.noise.sigma}
+    if plan.noise.action_sigma > 0:
+        trained_on["action_sigma"] = plan.noise.action_sigma
     if plan.scope.name is not None:
         trained_on["scope"] = plan.scope.name
     return {

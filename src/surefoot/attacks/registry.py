@@ -185,7 +185,8 @@ def _build_learned(of: Configuration) -> Attacker:
     if isinstance(of.attacker, PixelAttacker):
         check_discrete(of.policy)
         return of.attacker.of_run(of.budget, of.smoothing)
-    of.attacker.check_fit(of.task, of.policy)
+    (channel,) = of.channels
+    of.attacker.check_fit(of.task, of.policy, channel)
     return of.attacker
 
 

@@ -220,11 +220,12 @@ class Channel:
         # After the noise, where it is a function of what arrives and costs nothing; before it, it would stop the noise.
         return torch.clamp(moved.float(), *self.limits)
 
-    def check(self, observed: Tensor) -> None:
-        """Reject observations that are not finite, or too large for single precision to tell from noise this small.
+    def check(self, observed: Tensor, *, is_double: bool = False) -> None:
+        """Reject observations that are not finite, or too large for their precision to tell from noise this small.
 
         Args:
             observed: The largest absolute value of an observation, in units of ``sigmas`` where features differ.
+            is_double: Whether all of them came in double precision.
 
         Raises:
             InputError: If neighboring floats at the largest observation differ by more than a thousandth of sigma.
@@ -232,7 +233,7 @@ class Channel:
         largest = float(observed)
         if not math.isfinite(largest):
             raise InputError("the environment returned an observation that is not finite")
-        self.noise.check_observed(largest)
+        self.noise.check_observed(largest, is_double=is_double)
 
     def restart_rows(self, rows: Tensor) -> None:
         """Start a new episode on the rows marked: a view of its first step shows nothing of the one before."""

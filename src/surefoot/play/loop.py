@@ -94,15 +94,7 @@ def _play_rows(
     ledger = None
     if plan.attacker is not None:
         ledger = make_ledger(plan, n_envs, Stream(own_seeds, device))
-    # The same ledger for both channels: one budget covers what is done to either.
-    on_observations = ledger if "observations" in plan.channels else None
-    on_actions = ledger if "actions" in plan.channels else None
-    shape = plan.task.spaces.shape
-    channel = observation_channel(plan.noise, n_envs, shape, _noise_stream(plan, noise_seeds), on_observations)
-    actuator = None
-    if plan.noise.action_sigma > 0 or on_actions is not None:
-        limits = limits_of_actions(plan.task)
-        actuator = action_channel(plan.noise, n_envs, limits, _noise_stream(plan, actuator_seeds), on_actions)
+    channel, actuator = open_channels(plan, n_envs, noise_seeds, actuator_seeds, ledger)
     own: AbstractContextManager[None] = nullcontext()
     if plan.policy.stochastic:
         own = seeded(*policy_streams)
@@ -120,7 +112,7 @@ def _play_rows(
                     f"the agent {plan.policy.name} has changed itself while it ran (a counter, or a buffer), so that "
                     "it may act otherwise later; let it keep nothing from one call to the next"
                 )
-            channel.check(loop.largest)
+            channel.check(loop.largest, is_double=loop.all_double)
             if plan.draws_per_seed > 1 and not are_same_streams(shared, global_streams()):
                 raise DependentRowsError(
                     f"{plan.task.name} draws from a generator that all its copies share, so that a seed does not fix "
@@ -157,6 +149,26 @@ def _noise_stream(plan: Plan, seeds: np.random.SeedSequence) -> Stream:
     if plan.deployed_noise:
         return DeployedStream(device)
     return Stream(seeds, device)
+
+
+def open_channels(
+    plan: Plan,
+    n_envs: int,
+    noise_seeds: np.random.SeedSequence,
+    actuator_seeds: np.random.SeedSequence,
+    ledger: Ledger | None,
+) -> tuple[Channel, Channel | None]:
+    """Return the channel of observations, and that of actions where these have noise or an attacker."""
+    # The same ledger for both channels: one budget covers what is done to either.
+    on_observations = ledger if "observations" in plan.channels else None
+    on_actions = ledger if "actions" in plan.channels else None
+    shape = plan.task.spaces.shape
+    channel = observation_channel(plan.noise, n_envs, shape, _noise_stream(plan, noise_seeds), on_observations)
+    actuator = None
+    if plan.noise.action_sigma > 0 or on_actions is not None:
+        limits = limits_of_actions(plan.task)
+        actuator = action_channel(plan.noise, n_envs, limits, _noise_stream(plan, actuator_seeds), on_actions)
+    return channel, actuator
 
 
 def make_ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
@@ -214,6 +226,7 @@ class BlockLoop:
         # Return, length and budget used of every episode, by its number in the block.
         self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
         self.largest = torch.zeros((), device=device)  # absolute value of any observation
+        self.all_double = True  # whether every observation came in double precision
         self.reads_luck = plan.luck
         self.luck: NDArray[np.float64] | None = None
         self.units = None
@@ -226,6 +239,8 @@ class BlockLoop:
             self.noisy = torch.zeros(plan.task.spaces.shape, dtype=torch.bool, device=device)
         # An attacker must not spend on episodes that are over, and some environments cannot step them.
         self.done_check_interval = env.done_check_interval if ledger is None else 1
+        # After so many steps everything is over, where every row has one episode: nobody needs to ask.
+        self.last_step = self.max_steps if count <= self.n_envs else None
 
     def run_episodes(self, first: int, watch: Watch | None = None, meter: Meter | None = None) -> None:
         """Run to the end of the last episode; ``table`` then has returns, lengths and budgets used per episode."""
@@ -246,6 +261,7 @@ class BlockLoop:
             # kept: a small tensor of every step would lie between the large ones, whose memory could not be reused.
             scaled = observation if self.units is None else observation / self.units
             torch.maximum(self.largest, scaled.abs().amax().float(), out=self.largest)
+            self.all_double = self.all_double and observation.dtype == torch.float64
             rows = None
             if self.ledger is not None:
                 rows = self._rows_for_view(first, observation, action)
@@ -274,7 +290,8 @@ class BlockLoop:
             self.alive &= ~over
             n_steps += 1
             # Asking whether episodes are over makes a GPU wait, too.
-            if n_steps % self.done_check_interval == 0 and not bool(self.alive.all()):
+            is_looked_at = n_steps % self.done_check_interval == 0 or n_steps == self.last_step
+            if is_looked_at and not bool(self.alive.all()):
                 observation, action = self._finish_and_restart(observation, action)
             if meter is not None and meter.is_due:
                 meter.write_episodes(self._episodes_done())

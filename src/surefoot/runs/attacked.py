@@ -80,10 +80,10 @@ class AttackGrid:
         if method.has_lambda and not self.lambdas:
             raise InputError(f"the method {self.method} needs at least one lambda")
         method.check(self.base.task, self.base.policy)
-        if method.needs_learning and (self.base.noise.action_sigma or "actions" in self.base.channels):
+        if method.is_learned and len(self.base.channels) > 1:
             raise InputError(
-                f"the method {self.method} is learned for observations alone, where actions have no noise; use "
-                "method='adaptive'"
+                f"the method {self.method} perturbs observations or actions; choose one with channel=, or use "
+                "method='strongest'"
             )
         if (method.is_learned and self.attacker is None) or (method.is_battery and not self.trials):
             return
@@ -137,11 +137,12 @@ class AttackGrid:
 
     def with_push(self) -> AttackGrid:
         """Return the grid with the push of actions that harms most at its largest budget, where its method uses one."""
-        if self.method != "adaptive" or "actions" not in self.base.channels:
+        if self.method not in ("adaptive", "strongest") or "actions" not in self.base.channels:
             return self
         largest = max(self.budgets)
         unit = unit_of_budget(self.base.noise.action_sigma, self.base.noise)
-        return replace(self, push=find_push(self.plan(largest, 0.0), largest * unit))
+        adaptive = replace(self, method="adaptive")
+        return replace(self, push=find_push(adaptive.plan(largest, 0.0), largest * unit))
 
     def configurations(self) -> list[tuple[float, float | None]]:
         """Return every pair of budget and lambda."""

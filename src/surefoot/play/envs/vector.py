@@ -14,7 +14,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
-from surefoot.compute import expand_rows
+from surefoot.compute import all_finite, expand_rows
 from surefoot.errors import InputError
 from surefoot.play.envs.base import Clock
 from surefoot.play.envs.flat import factors_of, flatten_rows, list_parts, unflatten_actions
@@ -143,7 +143,7 @@ class Vector:
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Step the simulator; rows that are over show what they last showed, and get no reward."""
-        if actions.is_floating_point() and not bool(actions.isfinite().all()):
+        if actions.is_floating_point() and not all_finite(actions):
             raise InputError("the agent chose an action that is not finite; check its weights or its function")
         moves = unflatten_actions(actions, self.action_space, self.factors)
         if self.rows is None:
@@ -300,7 +300,7 @@ class Vector:
         return self.namespace.from_dlpack(there)
 
     def _check_finite(self, observation: Tensor) -> None:
-        if not bool(observation.isfinite().all()):
+        if not all_finite(observation):
             raise InputError(f"the simulator {self.name} returned an observation that is not finite")
 
 
