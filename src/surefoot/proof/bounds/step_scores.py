@@ -252,6 +252,9 @@ class OrderedRewards(OrderedOutcomes):
         rewards = self.rewards
         if guesses is None:
             raise ValueError("a score of rewards needs guesses")
+        # up to the rounding of sums
+        if self.outcomes.min(initial=np.inf) < floor - _ROUNDING * (rewards.ceiling - rewards.floor):
+            raise ValueError(f"no return may be below the floor {floor}")
         points, means, *times = guesses
         if not np.all((means >= 0) & (means < 1)):
             raise ValueError("guesses of a probability must be in [0, 1)")

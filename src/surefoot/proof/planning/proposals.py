@@ -299,7 +299,9 @@ def steps_to_ask(pilot: RewardRuns, scaled_budgets: Floats, floor: float) -> Cou
     return steps[:0]
 
 
-def _propose_sum_scores(past: RewardRuns, cutoffs: Sequence[float], scaled_budget: float, floor: float) -> list[Proposal]:
+def _propose_sum_scores(
+    past: RewardRuns, cutoffs: Sequence[float], scaled_budget: float, floor: float
+) -> list[Proposal]:
     """Return scores of what the return surely is: for each point by the step at which most is left of the guess."""
     if past.asked.size == 0:
         return []
