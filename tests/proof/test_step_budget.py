@@ -28,9 +28,11 @@ from surefoot.play.loop import RewardRecorder
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.proof.bounds.step_scores import OrderedRewards
+from surefoot.proof.planning import strategies
 from surefoot.verification.plan_again import recompute_step_bets
 from surefoot.verification.recompute.bands import Claim
-from surefoot.verification.recompute.step_budget import StepRewards
+from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor
+from surefoot.verification.recompute.step_budget import StepAccount, StepRewards
 from surefoot.verification.verify import verify
 from toys import fixed, gate, geometric, pay_first_choice, pay_steps, plan_for, run_episodes, shifted, too_few, toy_task
 from verdicts import problems
@@ -178,6 +180,33 @@ def test_no_episode_decides_about_a_bet_on_itself(draw, low, planted, monkeypatc
     assert (one == another) == (planted == "")
     by_sums = any(len(guesses) == 3 for _, guesses, _ in one)
     assert by_sums == (draw is over_when_won)
+
+
+def test_the_pilot_alone_chooses_the_steps(monkeypatch):
+    """Nothing is bet on the episodes that it is made of."""
+    sizes = []
+    choose = strategies.steps_to_ask
+
+    def watched(pilot, *where):
+        sizes.append(pilot.size)
+        return choose(pilot, *where)
+
+    monkeypatch.setattr(strategies, "steps_to_ask", watched)
+    episodes = record(over_when_won(np.random.default_rng(1), 100))
+    made = certify_per_step(episodes, [0.1])
+    assert sizes == [10, 10]
+    assert min(row["first"] for rows in made.betting.values() for row in rows) == 10
+
+
+@pytest.mark.parametrize(("step", "is_fair"), [(2.0, True), (0.0, False), (2.5, False), (4.0, False)])
+def test_planned_steps_that_are_none_are_no_fair_bet(step, is_fair):
+    episodes = record(over_when_won(np.random.default_rng(1), 20))
+    steps = StepRewards(episodes.reward_values, episodes.reward_repeats, episodes.lengths, 3, -1.0, 1.0)
+    account = StepAccount(steps, steps.step_by_step(), -3.0, PlannedBettor(1.0, 0.05, []))
+    guesses = (np.array([1.0]), np.array([0.5]), np.array([step]))
+    hedge = (np.array([-0.5]), np.array([0.1]))
+    account.settle(PlannedBet(first=5, last=9, block=(5, 9), cutoff=None, guesses=guesses, hedge=hedge))
+    assert (account.wrong == []) == is_fair
 
 
 def test_bounds_grow_with_episodes_and_fall_with_budget_and_confidence():
