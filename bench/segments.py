@@ -1,15 +1,17 @@
-"""What time in segments (T8) would certify under a budget for every step, next to T4 and T2: plug-in values.
+"""What time in segments (T8) certifies under a budget for every step, next to T4 and T2.
 
     python bench/segments.py
 
 For the example of docs/theory.md, and for agents of the leaderboard whose rewards follow from returns and lengths: on
-CartPole every step pays 1, on Pong to one point and Mountain Car the last step pays all. Each value is that of the
-recorded episodes themselves, without any confidence. Segments end at quantiles of the lengths; the best cuts are found
-by dynamic programming on the same episodes, so that they are an upper limit of what a pilot could find.
+CartPole every step pays 1, on Pong to one point and Mountain Car the last step pays all. The last column is certified,
+by one segment or T4, at this budget alone and with 95%. The others are the values of the recorded episodes themselves,
+without any confidence. Segments end at quantiles of the lengths; the best cuts are found by dynamic programming on the
+same episodes, so that they are an upper limit of what a pilot could find.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes
 from surefoot.proof.bounds.gaussian_shift import shift_down
+from surefoot.proof.query import certify_per_step
 
 Floats = NDArray[np.float64]
 
@@ -36,6 +39,21 @@ def won_in_segments(won_by: Floats, shifts: Floats, ends: list[int]) -> float:
             found.append(best[begin] + float(shift_down(chances, shifts[begin:end]).max()))
         best[end] = max(found)
     return best[ends[-1]]
+
+
+def with_rewards(episodes: Episodes) -> Episodes:
+    """Return the same episodes with the rewards of their steps."""
+    assert episodes.lengths is not None
+    facts = {"max_steps": episodes.metadata["max_steps"], "reward_range": [0.0, 1.0]}
+    values = np.ones(len(episodes))
+    repeats = episodes.lengths
+    if "cartpole" not in str(episodes.metadata["task"]):
+        # nothing up to the last step, and what that pays; an episode of one step has no run before
+        values = np.stack([np.zeros(len(episodes)), episodes.returns], axis=1).ravel()
+        repeats = np.stack([episodes.lengths - 1, np.ones(len(episodes), dtype=np.int64)], axis=1).ravel()
+        values = values[repeats > 0]
+        repeats = repeats[repeats > 0]
+    return replace(episodes, reward_values=values, reward_repeats=repeats, metadata=facts)
 
 
 def values_of(episodes: Episodes, per_step: float) -> list[float]:
@@ -63,11 +81,13 @@ def main() -> None:
     late, both = shift_down(np.array([0.9999, 0.9 * 0.9999]), np.array([8.0**0.5] * 2))
     either = shift_down(np.array([1 - 0.1 * 0.0001]), np.array([8.0**0.5]))[0]
     print(f"example: T4 {early + late:.3f}, T8 {max(early, either) + both:.3f}, cut after step 1 {early + late:.3f}")
-    print("| agent | e / sigma | T4 | T2 | T8, one segment | T8, best segments |\n|---|---:|---:|---:|---:|---:|")
+    print("| agent | e / sigma | T4 | T2 | T8, one segment | T8, best segments | certified |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for agent in AGENTS:
         episodes = Episodes.load(RECORDS / agent / "episodes.npz")
         for per_step in BUDGETS:
-            shown = " | ".join(f"{value:.3f}" for value in values_of(episodes, per_step))
+            certified = certify_per_step(with_rewards(episodes), [per_step * episodes.sigma]).lower[0]
+            shown = " | ".join(f"{value:.3f}" for value in [*values_of(episodes, per_step), certified])
             print(f"| {agent} | {per_step} | {shown} |")
 
 

@@ -27,9 +27,11 @@ from surefoot.play.loop import RewardRecorder
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.proof.bounds.step_scores import OrderedRewards
+from surefoot.proof.planning import strategies
 from surefoot.verification.plan_again import recompute_step_bets
 from surefoot.verification.recompute.bands import Claim
-from surefoot.verification.recompute.step_budget import StepRewards
+from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor
+from surefoot.verification.recompute.step_budget import StepAccount, StepRewards
 from surefoot.verification.verify import verify
 from toys import fixed, gate, geometric, pay_first_choice, pay_steps, plan_for, run_episodes, shifted, too_few, toy_task
 from verdicts import problems
@@ -52,16 +54,34 @@ class RewardLaw:
     high: float = 1.0
 
     def worst(self, c: float) -> float:
-        """Return the worst-case mean at e / sigma = c."""
+        """Return the most that may be certified at e / sigma = c: the higher one of T4 and T8."""
+        return max(self.by_steps(c), by_sums(self.draw(np.random.default_rng(0), 100_000), c, self.low))
+
+    def best(self, c: float) -> float:
+        """Return the mirror image."""
+        means = [-mean for mean in self.means]
+        mirror = replace(self, draw=lambda rng, n: -self.draw(rng, n), means=means, low=-self.high, high=-self.low)
+        return -mirror.worst(c)
+
+    def by_steps(self, c: float) -> float:
+        """Return T4."""
         width = self.high - self.low
         shares = (np.array(self.means) - self.low) / width
         return sum(self.low + width * shifted(p, c * math.sqrt(t + 1)) for t, p in enumerate(shares))
 
-    def best(self, c: float) -> float:
-        """Return the mirror image."""
-        width = self.high - self.low
-        shares = (self.high - np.array(self.means)) / width
-        return sum(self.high - width * shifted(p, c * math.sqrt(t + 1)) for t, p in enumerate(shares))
+
+def by_sums(paid, c, low):
+    """Return T8 in one segment of episodes that are given step by step, nan after their end."""
+    steps = paid.shape[1]
+    left = np.full(paid.shape, low) * np.arange(steps)[::-1]
+    is_over = np.concatenate([np.isnan(paid[:, 1:]), np.ones((len(paid), 1), dtype=bool)], axis=1)
+    sure = np.cumsum(np.nan_to_num(paid), axis=1) + np.where(is_over, 0.0, left)
+    # every point of a grid at the middle of its cell: finer than a test of so few episodes can tell
+    points = np.linspace(steps * low, np.nanmax(sure), 2_001)
+    points = (points[1:] + points[:-1]) / 2
+    lost = [np.searchsorted(np.sort(column), points) / len(paid) for column in sure.T]
+    reached = [stats.norm.sf(stats.norm.ppf(share) + c * math.sqrt(t)) for t, share in enumerate(lost, start=1)]
+    return steps * low + (points[1] - points[0]) * np.max(reached, axis=0).sum()
 
 
 def lives(rng, n):
@@ -75,6 +95,14 @@ def mixed(rng, n):
     return np.stack(columns, axis=1).astype(float)
 
 
+def over_when_won(rng, n):
+    """Over with 1 after the first step or the second, if it is won there; at the last step 1 or -1."""
+    time = rng.choice(3, n, p=[0.5, 0.3, 0.2])
+    paid = np.where(np.arange(3) == time[:, None], 1.0, np.where(np.arange(3) < time[:, None], 0.0, np.nan))
+    paid[(time == 2) & (rng.random(n) < 0.5), 2] = -1.0
+    return paid
+
+
 REWARDS = {
     "coins": RewardLaw(lambda rng, n: (rng.random((n, 3)) < 0.8).astype(float), (0.8, 0.8, 0.8)),
     "lives": RewardLaw(lives, (0.9, 0.81, 0.729)),
@@ -85,17 +113,20 @@ REWARDS = {
     "costs": RewardLaw(lambda rng, n: -(rng.random((n, 3)) ** 4), (-0.2, -0.2, -0.2), -1.0, 0.0),
     "at the end": RewardLaw(lambda rng, n: np.outer(rng.random(n) < 0.7, [0.0, 0.0, 1.0]), (0.0, 0.0, 0.7)),
     "mostly nothing": RewardLaw(lambda rng, n: (rng.random((n, 3)) < 0.05) * rng.random((n, 3)), (0.025,) * 3),
+    "over when won": RewardLaw(over_when_won, (0.5, 0.3, 0.0), -1.0, 1.0),
+    "won at any time": RewardLaw(lambda rng, n: np.eye(4)[rng.integers(0, 4, n)][:, :3], (0.25,) * 3),
 }
 BUDGETS = (0.5,)  # several are tested where bets are: bets on rewards are slow
 
 
 def record(paid, limits=(-1.0, 1.0), most=3.0):
-    """Return episodes that were paid this at each step."""
-    n, steps = paid.shape
+    """Return episodes that were paid this at each step, nan after their end."""
+    steps = paid.shape[1]
     floor = min(0.0, steps * limits[0])
-    facts = {"reward_range": list(limits), "max_steps": steps, "lengths": np.full(n, steps)}
-    made = Episodes.from_returns(paid.sum(axis=1), sigma=SIGMA, floor=floor, ceiling=most, **facts)
-    return replace(made, reward_values=paid.ravel().copy(), reward_repeats=np.ones(paid.size, dtype=np.int64))
+    facts = {"reward_range": list(limits), "max_steps": steps, "lengths": (~np.isnan(paid)).sum(axis=1)}
+    made = Episodes.from_returns(np.nansum(paid, axis=1), sigma=SIGMA, floor=floor, ceiling=most, **facts)
+    values = paid[~np.isnan(paid)]
+    return replace(made, reward_values=values, reward_repeats=np.ones(values.size, dtype=np.int64))
 
 
 def misses(law, runs, n, claimed=1.0, alpha=ALPHA):
@@ -123,25 +154,58 @@ def test_planted_half_the_budget():
     assert too_many(high, 20, ALPHA)
 
 
-@pytest.mark.parametrize("planted", [False, True])
-def test_no_episode_decides_about_a_bet_on_itself(planted, monkeypatch):
-    """Other rewards from episode 200 on change no bet before; a planner that is shown all episodes is noticed."""
-    if planted:
-        every = OrderedRewards
-
-        def show_all(self, index):
-            return every(self.rewards, self.outcomes[:index], self.samples)
-
-        monkeypatch.setattr(OrderedRewards, "before", show_all)
-    paid = lives(np.random.default_rng(1), 300)
+@pytest.mark.parametrize(
+    ("draw", "low", "planted"),
+    [(lives, 0.0, ""), (lives, 0.0, "bets"), (over_when_won, -1.0, ""), (over_when_won, -1.0, "steps")],
+)
+def test_no_episode_decides_about_a_bet_on_itself(draw, low, planted, monkeypatch):
+    """Other rewards from episode 200 on change no bet before; who is shown all episodes is noticed."""
+    paid = draw(np.random.default_rng(1), 300)
     other = paid.copy()
-    other[200:, 1:] = 0.0
-    one, another = (
-        bets_before(200, lambda rows=rows: certify_per_step(record(rows, (0.0, 1.0)), [0.1]), monkeypatch)
-        for rows in (paid, other)
-    )
+    other[200:] = [1.0, 0.0, 0.0]
+    if planted == "bets":
+        monkeypatch.setattr(
+            OrderedRewards, "before", lambda self, index: OrderedRewards(self.rewards, self.outcomes[:index])
+        )
+
+    def bets_on(rows):
+        if planted == "steps":
+            chosen = np.array([1, 3] if rows is paid else [2, 3])
+            monkeypatch.setattr("surefoot.proof.planning.strategies.steps_to_ask", lambda *_: chosen)
+        return bets_before(200, lambda: certify_per_step(record(rows, (low, 1.0)), [0.1]), monkeypatch)
+
+    one, another = bets_on(paid), bets_on(other)
     assert len(one) > 50
-    assert (one == another) != planted
+    assert (one == another) == (planted == "")
+    by_sums = any(len(guesses) == 3 for _, guesses, _ in one)
+    assert by_sums == (draw is over_when_won)
+
+
+def test_the_pilot_alone_chooses_the_steps(monkeypatch):
+    """Nothing is bet on the episodes that it is made of."""
+    sizes = []
+    choose = strategies.steps_to_ask
+
+    def watched(pilot, *where):
+        sizes.append(pilot.size)
+        return choose(pilot, *where)
+
+    monkeypatch.setattr(strategies, "steps_to_ask", watched)
+    episodes = record(over_when_won(np.random.default_rng(1), 100))
+    made = certify_per_step(episodes, [0.1])
+    assert sizes == [10, 10]
+    assert min(row["first"] for rows in made.betting.values() for row in rows) == 10
+
+
+@pytest.mark.parametrize(("step", "is_fair"), [(2.0, True), (0.0, False), (2.5, False), (4.0, False)])
+def test_planned_steps_that_are_none_are_no_fair_bet(step, is_fair):
+    episodes = record(over_when_won(np.random.default_rng(1), 20))
+    steps = StepRewards(episodes.reward_values, episodes.reward_repeats, episodes.lengths, 3, -1.0, 1.0)
+    account = StepAccount(steps, steps.step_by_step(), -3.0, PlannedBettor(1.0, 0.05, []))
+    guesses = (np.array([1.0]), np.array([0.5]), np.array([step]))
+    hedge = (np.array([-0.5]), np.array([0.1]))
+    account.settle(PlannedBet(first=5, last=9, block=(5, 9), cutoff=None, guesses=guesses, hedge=hedge))
+    assert (account.wrong == []) == is_fair
 
 
 def test_bounds_grow_with_episodes_and_fall_with_budget_and_confidence():
@@ -166,11 +230,11 @@ def test_one_bet_on_all_steps_loses_little():
 
 
 def lower_of_both(rewards, e):
-    """Return the lower limits for e per step: T4, and T2 with the e sqrt(T) that e per step add up to."""
+    """Return the lower limits for e per step, and by T2 for the e sqrt(T) that e per step add up to."""
     steps = rewards.shape[1]
     episodes = record(rewards, (0.0, 1.0), steps)
-    t4 = certify_per_step(episodes, [e]).lower[0]
-    return t4, certify(episodes, [e * math.sqrt(steps)], method="band").lower[0]
+    per_step = certify_per_step(episodes, [e]).lower[0]
+    return per_step, certify(episodes, [e * math.sqrt(steps)], method="band").lower[0]
 
 
 def test_bounds_are_in_the_units_of_the_rewards():
@@ -182,13 +246,15 @@ def test_bounds_are_in_the_units_of_the_rewards():
 
 
 def test_where_it_is_better_than_the_whole_episode_and_where_not():
-    """A life that may end at every step loses less by T4; many independent rewards add up to a sum that T2 knows."""
+    """A life that may end at every step loses less by T4; of many independent rewards T8 knows the sum, as T2 does."""
     rng = np.random.default_rng(5)
     long_lives = np.minimum.accumulate(rng.random((3_000, 100)) < 0.998, axis=1).astype(float)
-    t4, t2 = lower_of_both(long_lives, 0.1)
-    assert t4 > t2 + 10
-    t4, t2 = lower_of_both((rng.random((3_000, STEPS)) < 0.97).astype(float), 0.2)
-    assert t4 < t2
+    per_step, whole = lower_of_both(long_lives, 0.1)
+    assert per_step > whole + 10
+    coins = (rng.random((3_000, STEPS)) < 0.97).astype(float)
+    per_step, whole = lower_of_both(coins, 0.2)
+    t4 = sum(shifted(p, 0.2 / SIGMA * math.sqrt(t)) for t, p in enumerate(coins.mean(axis=0), start=1))
+    assert max(t4, 0.99 * whole) < per_step
 
 
 # --- adversaries per step through the channel -----------------------------------------------------------------------
@@ -422,8 +488,7 @@ def test_the_second_computation_agrees(name):
         episodes = record(law.draw(np.random.default_rng(n), n), (law.low, law.high), 3.0)
         made = certify_per_step(episodes, [0.0, 0.1, 1.0], 0.9)
         steps = StepRewards(episodes.reward_values, episodes.reward_repeats, episodes.lengths, 3, law.low, law.high)
-        ends = (3 * law.low, 3 * law.high)
-        claim = Claim("per-step", 1 - 0.9, SIGMA / math.sqrt(3), *ends, (0.0, 0.1, 1.0))
+        claim = Claim("per-step", 1 - 0.9, SIGMA / math.sqrt(3), 3 * law.low, 3 * law.high, (0.0, 0.1, 1.0))
         lower, upper, wrong = recompute_step_bets(steps, claim, made.betting)
         assert wrong == []
         floor, top = episodes.floor, episodes.ceiling

@@ -18,7 +18,7 @@ from surefoot.proof.query import Query
 from surefoot.proof.step_budget import StepBudget
 from surefoot.verification import rerun
 from surefoot.verification.recompute import fresh as fresh_bets
-from surefoot.verification.recompute.fresh import early_sums, log_capital, log_capital_by_blocks
+from surefoot.verification.recompute.fresh import early_ends, early_sums, log_capital, log_capital_by_blocks
 from surefoot.verification.recompute.sentences import write_sentence
 from surefoot.verification.verify import verify
 from verdicts import problems
@@ -306,6 +306,16 @@ def test_only_when_rewards_come_can_tell_two_records_apart():
     assert log_capital(returns, returns, [0.0, 1.0]) == 0
     assert log_capital(returns, returns, [0.0, 1.0], sums=list(zip(early, late, strict=True))) > 10
     assert log_capital(returns, returns, [0.0, 1.0], sums=list(zip(late, early, strict=True))) == 0
+
+
+def test_only_when_returns_are_final_can_tell_two_records_apart():
+    """All returns are 0, of rewards from -1 up: after 5 steps that is sure, or only at the end."""
+    returns, floor = np.zeros(60), -20.0
+    early, late = (early_ends(returns, np.full(60, length), 20, floor) for length in (5, 20))
+    assert log_capital(returns, returns, [0.0, 1.0], sums=list(zip(early, late, strict=True))) > 10
+    assert log_capital(returns, returns, [0.0, 1.0], sums=list(zip(late, early, strict=True))) == 0
+    both = early_ends(np.array([-1.0, -2.0]), np.array([5, 20]), 20, -4.0)
+    assert both[0] == pytest.approx([3 * np.exp(-0.25), 2 * np.exp(-1.0)])
 
 
 def test_early_sums_are_those_of_each_episode():

@@ -1,4 +1,4 @@
-"""Certificates against an attacker with a budget for every step instead of the whole episode (T4).
+"""Certificates against an attacker with a budget for every step instead of the whole episode (T4, T8).
 
 ``StepBudget``          the threat
 ``PerStepCertificate``  its certificates
@@ -122,7 +122,9 @@ class StepBudget:
         fields = common_fields(episodes, query.budgets, query.confidence)
         rewards = _known_rewards(episodes)
         unit = step_unit(episodes.noise.budget_sigma, rewards.n_steps)
-        source = bound_step_means(rewards, [budget / unit for budget in query.budgets], 1 - query.confidence)
+        scaled = [budget / unit for budget in query.budgets]
+        ends = _ends_of_returns(rewards, episodes)
+        source = bound_step_means(rewards, scaled, 1 - query.confidence, *ends)
         made = PerStepCertificate(
             method="per-step",
             n_steps=rewards.n_steps,
@@ -151,6 +153,20 @@ def _known_rewards(episodes: Episodes) -> RewardRuns:
     low, high = check_rewards(*map(float, reward_range))
     values, repeats, lengths = map(np.asarray, known)
     return RewardRuns.of(values, repeats, lengths, int(n_steps), low, high)
+
+
+def _ends_of_returns(rewards: RewardRuns, episodes: Episodes) -> tuple[float, float]:
+    """Return between which ends every return is: those that are stated, or what all rewards add up to."""
+    floor = max(rewards.floor, episodes.floor)
+    ceiling = rewards.ceiling
+    if episodes.ceiling is not None:
+        ceiling = min(ceiling, episodes.ceiling)
+    if not floor < ceiling:
+        raise InputError(
+            f"rewards of at most {rewards.high:g} add up to at most {rewards.ceiling:g} in {rewards.n_steps} steps, "
+            f"expected more than the floor {episodes.floor:g}; give the true floor and range of rewards"
+        )
+    return floor, ceiling
 
 
 def check_rewards(low: float, high: float) -> tuple[float, float]:

@@ -158,7 +158,14 @@ def check_step_bounds(raw: Raw) -> list[str]:
     )
     # Of all steps together, in sigmas: e sqrt(T) / sigma.
     unit = claim.sigma / math.sqrt(n_steps)
-    whole = replace(claim, sigma=unit, floor=n_steps * steps.low, ceiling=n_steps * steps.high)
+    # No return is outside of what all rewards add up to, nor of what was stated of it.
+    floor = max(claim.floor, n_steps * steps.low)
+    ceiling = n_steps * steps.high
+    if claim.ceiling is not None:
+        ceiling = min(ceiling, claim.ceiling)
+    if not floor < ceiling:
+        raise CannotRecomputeError(f"no return can be from {floor:g} to {ceiling:g}")
+    whole = replace(claim, sigma=unit, floor=floor, ceiling=ceiling)
     lower, upper, unplanned = recompute_step_bets(steps, whole, certificate.get("bets"))
     other = other_planner(certificate)
     if other and unplanned:

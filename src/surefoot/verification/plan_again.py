@@ -23,6 +23,7 @@ from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns
 from surefoot.proof.planning import thetas
 from surefoot.proof.planning.auto import choose_luck, select_method, selection_size
 from surefoot.proof.planning.bettors import PLANNER_VERSION
+from surefoot.proof.planning.proposals import steps_to_ask
 from surefoot.proof.planning.strategies import AnytimeStrategy, FixedNumberStrategy
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side
 from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, check_rows, check_sides, settled
@@ -156,16 +157,23 @@ def recompute_step_bets(steps: StepRewards, claim: Claim, bets: Any) -> tuple[Si
     The claim is in units of the budgets of all steps together.
     """
     check_sides(bets, claim)
+    assert claim.ceiling is not None
+    sides = {
+        "lower": (steps, (claim.floor, claim.ceiling)),
+        "upper": (steps.mirrored(), (-claim.ceiling, -claim.floor)),
+    }
     found = []
     wrong = []
-    for side, rewards in (("lower", steps), ("upper", steps.mirrored())):
+    for side, (rewards, ends) in sides.items():
         runs = RewardRuns.of(
             rewards.values, rewards.repeats, rewards.lengths, rewards.n_steps, rewards.low, rewards.high
         )
-        strategy = FixedNumberStrategy(claim.scaled_budgets, claim.alpha, runs.floor, None, runs.size)
-        ordered = OrderedRewards(runs)
-        bettors = _plan_bets(strategy, ordered, ordered, bets[side], claim.alpha, (runs.floor, runs.ceiling))
-        bounds, unplanned = settle_step_bets(rewards, claim, bettors, bets[side])
+        strategy = FixedNumberStrategy(claim.scaled_budgets, claim.alpha, ends[0], None, runs.size)
+        pilot = _Copies(OrderedRewards(runs)).first(strategy.n_inspected)
+        assert isinstance(pilot, OrderedRewards)
+        ordered = OrderedRewards(runs.asked_after(steps_to_ask(pilot.rewards, strategy.scaled_budgets, ends[0])))
+        bettors = _plan_bets(strategy, ordered, ordered, bets[side], claim.alpha, ends)
+        bounds, unplanned = settle_step_bets(rewards, claim, ends, bettors, bets[side])
         found.append(bounds)
         wrong += [f"{side}: {text}" for text in unplanned]
     lower, mirror = found
@@ -308,7 +316,8 @@ class _Copies:
             self._arrays.append(_Copied(outcomes.episodes.features))
         if isinstance(outcomes, OrderedRewards):
             rewards = outcomes.rewards
-            self._arrays += [_Copied(array) for array in (rewards.values, rewards.begins, rewards.ends, rewards.first)]
+            by_run = (rewards.values, rewards.begins, rewards.ends)
+            self._arrays += [_Copied(array) for array in (*by_run, rewards.first, rewards.sure)]
 
     def first(self, n: int) -> OrderedOutcomes:
         """Return the first outcomes."""
@@ -321,7 +330,7 @@ class _Copies:
             return OrderedOutcomes(returns.first(n), self.samples)
         rewards = self.outcomes.rewards
         n_runs = int(rewards.first[n])
-        values, begins, ends, first = others
+        values, begins, ends, first, sure = others
         runs = RewardRuns(
             values.first(n_runs),
             begins.first(n_runs),
@@ -330,6 +339,8 @@ class _Copies:
             rewards.n_steps,
             rewards.low,
             rewards.high,
+            rewards.asked,
+            sure.first(n),
         )
         return OrderedRewards(runs, returns.first(n), self.samples)
 

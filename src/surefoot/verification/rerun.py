@@ -40,6 +40,7 @@ from surefoot.verification.play_again import (
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, recompute
 from surefoot.verification.recompute.distribution import KINDS, asked_about
 from surefoot.verification.recompute.fresh import (
+    early_ends,
     early_sums,
     highest_worst_means,
     log_capital,
@@ -368,13 +369,15 @@ def _compare_fresh(
 
 
 def _early_sums(raw: Raw, fresh: Mapping[str, NDArray[Any]], plan: Plan) -> list[tuple[Floats, Floats]]:
-    """Return what early rewards of recorded and fresh episodes add up to, where bounds depend on when they come."""
+    """Return what is early in recorded and fresh episodes, rewards and ends, where bounds depend on when they come."""
     if not plan.per_step:
         return []
     n_steps = plan.task.scoring.max_steps
     both = []
+    floor = plan.task.scoring.floor
     for arrays in (raw.arrays, fresh):
-        both.append(early_sums(arrays["reward_values"], arrays["reward_repeats"], arrays["lengths"], n_steps))
+        sums = early_sums(arrays["reward_values"], arrays["reward_repeats"], arrays["lengths"], n_steps)
+        both.append(sums + early_ends(arrays["returns"], arrays["lengths"], n_steps, floor))
     return list(zip(*both, strict=True))
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from surefoot.errors import InputError
-from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns, step_scores
+from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns, step_scores, sum_score
 from toys import shifted
 
 LOW, HIGH = -1.0, 2.0
@@ -32,8 +33,6 @@ def slow_score(paid, guess, c):
 
 
 def shifted_z(q):
-    from scipy.stats import norm
-
     return float(norm.ppf(q))
 
 
@@ -92,6 +91,69 @@ def test_planted_guesses_that_know_the_episode():
     assert np.mean(peeking) > truth + 0.1
 
 
+STEPS_ASKED = np.array([1, 2, 4])
+
+
+def slow_sure(paid, step):
+    """Return the least return that may follow the first steps of one episode, by the rules of rewards alone."""
+    length = int((~np.isnan(paid)).sum())
+    known = float(np.nansum(paid[:step]))
+    return known if length <= step else known + LOW * (paid.size - step)
+
+
+def test_what_is_sure_is_the_least_return_that_may_follow():
+    paid = episodes(np.random.default_rng(8), 50, 4)
+    runs = runs_of(paid).asked_after(STEPS_ASKED)
+    expected = [[slow_sure(row, step) for step in STEPS_ASKED] for row in paid]
+    assert runs.sure == pytest.approx(np.array(expected), abs=1e-12)
+    assert np.array_equal(runs.sure[:, -1], OrderedRewards(runs).outcomes)
+    assert np.all(np.diff(runs.sure, axis=1) >= 0)
+    assert np.array_equal(runs.rows(7, 19).sure, runs.sure[7:19])
+    assert runs.mirrored().asked.size == 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 1000),
+    st.lists(st.tuples(st.floats(0, 0.9999), st.sampled_from(STEPS_ASKED.tolist())), min_size=6, max_size=6),
+    st.floats(0, 5),
+)
+def test_the_mean_of_a_score_of_sums_is_at_most_the_worst_case_mean(seed, guessed, c):
+    """Of episodes that are all equally likely, exactly; and equal to it where the guesses are the chances."""
+    paid = episodes(np.random.default_rng(seed), 20, 4)
+    runs = runs_of(paid).asked_after(STEPS_ASKED)
+    floor, points = -3.5, np.array([-2.5, -1.0, 0.0, 1.5, 4.0, 8.0])
+    guess, steps = (np.array(column, dtype=float) for column in zip(*guessed, strict=True))
+    # rewards are halves: of each quarter between floor and the last point all is reached or nothing
+    cells = np.arange(floor + 0.125, 8.0, 0.25)
+    step_of = steps[np.searchsorted(points, cells)]
+    sure = {step: np.array([slow_sure(row, step) for row in paid]) for step in STEPS_ASKED.tolist()}
+    chances = np.array([(sure[int(step)] >= cell).mean() for cell, step in zip(cells, step_of, strict=True)])
+    truth = floor + 0.25 * norm.cdf(norm.ppf(chances) - c * np.sqrt(step_of / 4)).sum()
+    score = sum_score(points, guess, steps, c, runs, floor)
+    found = score(runs)
+    assert found.mean() <= truth + 1e-9
+    assert np.all(found >= score.lowest)
+    # beyond it the tangent at the highest guess below 1 is not the one at 1
+    if c <= 1:
+        best = sum_score(cells + 0.125, np.minimum(chances, 1 - 1e-9), step_of, c, runs, floor)
+        assert best(runs).mean() == pytest.approx(truth, abs=1e-3)
+
+
+def test_planted_steps_that_know_the_episode():
+    """Won at some step: with the step of each episode's own win, the chance of it falls less than by T8."""
+    rng = np.random.default_rng(6)
+    paid = np.eye(4)[rng.integers(0, 4, 1_000)] * (rng.random((1_000, 1)) < 0.95)
+    runs = runs_of(paid, 0.0, 1.0).asked_after(np.arange(1, 5))
+    truth = max(shifted(0.95 * step / 4, 2 * math.sqrt(step / 4)) for step in range(1, 5))
+    peeking = []
+    for index, row in enumerate(paid):
+        step = np.array([np.argmax(row) + 1.0])
+        score = sum_score(np.ones(1), np.full(1, 0.95), step, 2.0, runs, 0.0)
+        peeking.append(score(runs.rows(index, index + 1))[0])
+    assert np.mean(peeking) > truth + 0.1
+
+
 def test_rows_are_those_episodes_and_the_mirror_is_minus_them():
     paid = episodes(np.random.default_rng(4), 30, 5)
     runs = runs_of(paid)
@@ -117,17 +179,23 @@ def test_what_has_not_come_is_not_shown():
     ("guesses", "match"),
     [
         (None, "needs guesses"),
-        ((np.arange(5.0), np.full(5, 1.0)), r"one probability for each step, in \[0, 1\)"),
+        ((np.arange(5.0), np.full(5, 1.0)), r"a probability must be in \[0, 1\)"),
         ((np.arange(4.0), np.full(4, 0.5)), "one probability for each step"),
-        ((np.arange(5.0), np.full(5, np.nan)), "one probability for each step"),
+        ((np.arange(5.0), np.full(5, np.nan)), r"a probability must be in \[0, 1\)"),
+        ((np.array([0.0]), np.array([1.0]), np.array([2.0])), r"a probability must be in \[0, 1\)"),
+        ((np.array([0.0, -1.0]), np.full(2, 0.5), np.full(2, 2.0)), "points that ascend from the floor"),
+        ((np.array([-6.0]), np.full(1, 0.5), np.full(1, 2.0)), "points that ascend from the floor"),
+        ((np.array([0.0]), np.full(1, 0.5), np.full(2, 2.0)), "a probability and a step for each"),
+        ((np.array([0.0]), np.full(1, 0.5), np.array([3.0])), "steps that nothing was asked after"),
     ],
 )
 def test_guesses_that_make_no_score_are_refused(guesses, match):
-    ordered = OrderedRewards(runs_of(episodes(np.random.default_rng(4), 3, 5)))
+    runs = runs_of(episodes(np.random.default_rng(4), 3, 5))
+    ordered = OrderedRewards(runs.asked_after(np.array([2, 5])))
     with pytest.raises(ValueError, match=match):
         ordered.make_score(guesses, 1.0, ordered.rewards.floor)
-    with pytest.raises(ValueError, match="a floor of at most -5"):
-        ordered.make_score((np.arange(5.0), np.full(5, 0.5)), 1.0, 0.0)
+    with pytest.raises(ValueError, match="no return may be below the floor 9"):
+        ordered.make_score((np.arange(5.0), np.full(5, 0.5)), 1.0, 9.0)
 
 
 @pytest.mark.parametrize(

@@ -1,38 +1,52 @@
-"""T4: a budget for every step instead of the whole episode, as scores of one episode.
+"""T4 and T8: a budget for every step instead of the whole episode, as scores of one episode.
 
-(a) Let each perturbation have an l2 norm of at most e, and let the reward r_t of each of T steps (0 after the end) lie
-in [low, high]. r_t depends only on what happened up to step t, and by then all perturbations together have an l2 norm
-of at most e sqrt(t). (r_t - low) / (high - low) is the probability of a yes to some question about those steps, so
-Theorem 1 applies to it. With p_t its mean without attack and c = e sqrt(T) / sigma, the scaled norm of what e adds up
-to,
+Let each perturbation have an l2 norm of at most e, and let the reward r_t of each of T steps (0 after the end) lie in
+[low, high], low <= 0 <= high. What has happened up to step t was touched by perturbations that together have an l2 norm
+of at most e sqrt(t). With the scaled budget c = e sqrt(T) / sigma, what e adds up to, write g_t(p) =
+Phi(Phi^-1(p) - c sqrt(t / T)), and V_c for the least mean return that any such attack leaves.
 
-    E[Y] >= L_c = sum over t of  low + (high - low) g_t(p_t),      g_t(p) = Phi(Phi^-1(p) - c sqrt(t / T)).
+(a) T4. (r_t - low) / (high - low) is the probability of a yes to some question about the first t steps, so Theorem 1
+applies to its mean p_t without attack:
+
+    V_c >= sum over t of  low + (high - low) g_t(p_t).
 
 (b) g_t is convex and lies above each of its tangents. For ANY guesses q_t in [0, 1), made before the episode is seen,
 
     psi = sum over t of  low + (high - low) [g_t(q_t) - q_t g_t'(q_t)] + g_t'(q_t) (r_t - low)
 
-is a score of one episode whose mean is at most L_c, with equality if q = p. Bets on it need no union over the steps.
+is a score of one episode whose mean is at most V_c. Bets on it need no union over the steps. psi is lowest where all
+rewards are: bets know what they can lose.
 
-(c) psi is lowest where all rewards are: bets know what they can lose.
+(c) T8. After step t the return is surely at least K_t: what has been paid, and low for each of the T - t steps left if
+the episode is not over. K_t is known after t steps. So for any times t(x), fixed before the episode is seen, and a
+floor a that no return is below, P(Y >= x) >= P(K_t(x) >= x) under attack, to which Theorem 1 applies:
 
-(d) With floor = T low and ceiling = T high, all that ``tangent_scores`` and ``settle`` say of L_c at several scaled
-budgets is true of this L_c. It falls with c. And for c >= r, as g_t of c is g_t of c - r after g_t of r, and as
-(c - r) sqrt(t / T) is at most c - r and g convex, (L_c - floor) / range >= g_(c-r)((L_r - floor) / range).
+    V_c >= a + int from a up of  g_t(x)( P(K_t(x) >= x without attack) ) dx.
+
+Tangents at guesses q(x) make the score  a + int [g(q) - q g'(q)] dx + int g'(q(x)) 1{K_t(x) >= x} dx  of it as in
+``tangent_scores``. It is lowest where no x is known to be reached. Here q and t are constant between two points, and
+beyond the last point the guess is 0.
+
+(d) Both are scores for claims about the same V_c: a bettor may use now one and now the other, as earlier episodes
+advise. V_c falls with c. And let c >= r, and no return be outside of floor and ceiling. An attack for c that is scaled
+down to r, step by step, is an attack for r; the rest of it has an l2 norm of at most (c - r) sigma in all. The
+induction of Theorem 1 begins as well at an attacked game: given what has happened, noise around r/c of a perturbation
+is moved by the rest of it. So (V_c - floor) / range >= g((V_r - floor) / range), g for a scaled budget of c - r: all
+that ``settle`` and ``implied`` say of L_c is true of V_c.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from surefoot.errors import InputError
 from surefoot.proof.bounds.bands import Counts
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample, Samples
-from surefoot.proof.bounds.tangent_scores import Guesses, Score
+from surefoot.proof.bounds.tangent_scores import Guesses, Score, tangent_lines
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +62,8 @@ class RewardRuns:
     ``ends``     ends
     ``first``    the first run of each episode, and the number of runs last
     ``n_steps``  every episode is over after so many steps
+    ``asked``    steps after which it is asked what the return surely is,
+    ``sure``     and the answers, a row for each episode (c)
     """
 
     values: Floats
@@ -57,6 +73,8 @@ class RewardRuns:
     n_steps: int
     low: float
     high: float
+    asked: Counts = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    sure: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
     @classmethod
     def of(cls, values: Floats, repeats: Counts, lengths: Counts, n_steps: int, low: float, high: float) -> RewardRuns:
@@ -89,7 +107,19 @@ class RewardRuns:
         runs = slice(int(self.first[first]), int(self.first[last]))
         starts = self.first[first : last + 1] - self.first[first]
         limits = (self.n_steps, self.low, self.high)
-        return RewardRuns(self.values[runs], self.begins[runs], self.ends[runs], starts, *limits)
+        asked = (self.asked, self.sure[first:last])
+        return RewardRuns(self.values[runs], self.begins[runs], self.ends[runs], starts, *limits, *asked)
+
+    def asked_after(self, steps: Counts) -> RewardRuns:
+        """Return the same with what the return of each episode is surely at least, as is known after each step (c)."""
+        lengths = self.ends[self.first[1:] - 1]
+        sure = np.empty((self.size, steps.size))
+        for column, step in zip(sure.T, steps.tolist(), strict=True):
+            paid = self.values * np.clip(step - self.begins, 0, self.ends - self.begins)
+            column[:] = np.add.reduceat(paid, self.first[:-1])
+            # low for each step that is left, unless the episode is over
+            column[lengths > step] += self.low * (self.n_steps - step)
+        return replace(self, asked=steps, sure=sure)
 
     def mirrored(self) -> RewardRuns:
         """Return the same episodes with minus their rewards, for upper bounds."""
@@ -132,18 +162,67 @@ def step_scores(guesses: Floats, scaled_budget: float, n_steps: int, low: float,
 
     E psi <= L_c for all rewards and all guesses in [0, 1), good or bad.
     """
-    shift = scaled_budget * np.sqrt(np.arange(1, n_steps + 1) / n_steps)
-    # minus infinity for a guess of 0, where tangent and curve are 0
-    z = ndtri(guesses)
-    with np.errstate(under="ignore", invalid="ignore"):
-        slopes = np.where(shift == 0, 1.0, np.exp(shift * z - shift**2 / 2))
-        offsets = np.where((shift > 0) & (guesses > 0), ndtr(z - shift) - guesses * slopes, 0.0)
+    slopes, offsets = tangent_lines(guesses, _shifts(np.arange(1, n_steps + 1), scaled_budget, n_steps))
     scores = []
     for slope, offset in zip(slopes, offsets, strict=True):
         rounding = _ROUNDING * (high - low) * float((slope + 1).sum()) + _ROUNDING * n_steps * abs(low)
         lowest = n_steps * low + (high - low) * float(offset.sum()) - rounding
         scores.append(StepScore(np.concatenate([[0.0], np.cumsum(slope)]), lowest))
     return scores
+
+
+def _shifts(steps: Floats | Counts, scaled_budget: float, n_steps: int) -> Floats:
+    """Return the scaled norm of all perturbations up to each step."""
+    shifts: Floats = scaled_budget * np.sqrt(steps / n_steps)
+    return shifts
+
+
+@dataclass(frozen=True, eq=False)
+class SumScore:
+    """The score of (c): along straight lines through (``knots``, heights) at what the return surely is.
+
+    ``heights``  for each step, what is known after it adds at each knot, the first of them the floor
+    """
+
+    knots: Floats
+    heights: Mapping[int, Floats]
+    lowest: float
+
+    def __call__(self, rewards: RewardRuns) -> Floats:
+        """Score episodes."""
+        scores = np.full(rewards.size, self.lowest)
+        for step, heights in self.heights.items():
+            column = int(np.flatnonzero(rewards.asked == step)[0])
+            scores += np.interp(rewards.sure[:, column], self.knots, heights)
+        return scores
+
+
+def sum_score(
+    points: Floats, survival: Floats, steps: Floats, scaled_budget: float, limits: RewardRuns, floor: float
+) -> SumScore:
+    """Return the score of guesses of P(K_t >= point), t the step that is named for each point (c).
+
+    E psi <= V_c for all rewards, all guesses in [0, 1) and all steps, good or bad.
+
+    Args:
+        points: Points above the floor, ascending.
+        survival: A guess for each.
+        steps: For each a step that is asked.
+        scaled_budget: What the budgets of all steps add up to, in units of sigma.
+        limits: Rewards with the same limits as those that are scored.
+        floor: No return is below it.
+    """
+    knots = np.concatenate([[floor], points])
+    gaps = np.diff(knots)
+    slopes, offsets = tangent_lines(survival, _shifts(steps, scaled_budget, limits.n_steps))
+    heights = {}
+    for step in np.unique(steps).tolist():
+        rises = np.where(steps == step, gaps * slopes, 0.0)
+        heights[int(step)] = np.concatenate([[0.0], np.cumsum(rises)])
+    # of the sums of all rewards, too
+    summed = limits.n_steps * (limits.high - limits.low) * (1 + float(slopes.max(initial=0.0)))
+    rounding = _ROUNDING * (float(gaps @ (slopes + 1)) + abs(floor) + summed)
+    return SumScore(knots, heights, floor + float(gaps @ offsets) - rounding)
 
 
 class OrderedRewards(OrderedOutcomes):
@@ -165,16 +244,28 @@ class OrderedRewards(OrderedOutcomes):
         return Sample.of(score(self.rewards.rows(first, last)))
 
     def make_score(self, guesses: Guesses | None, scaled_budget: float, floor: float) -> Score:
-        """Return the score that guesses make, one for each step.
+        """Return the score that guesses make: one for each step (b), or for points, with a step for each (c).
 
         Raises:
             ValueError: If the mean of the score could exceed the worst-case mean.
         """
         rewards = self.rewards
-        if guesses is None or floor > rewards.floor:
-            raise ValueError(f"a score of rewards needs guesses, and a floor of at most {rewards.floor}")
-        _, means = guesses
-        if means.shape != (rewards.n_steps,) or not np.all((means >= 0) & (means < 1)):
-            raise ValueError("guesses need one probability for each step, in [0, 1)")
-        [score] = step_scores(means[None], scaled_budget, rewards.n_steps, rewards.low, rewards.high)
-        return score
+        if guesses is None:
+            raise ValueError("a score of rewards needs guesses")
+        # up to the rounding of sums
+        if self.outcomes.min(initial=np.inf) < floor - _ROUNDING * (rewards.ceiling - rewards.floor):
+            raise ValueError(f"no return may be below the floor {floor}")
+        points, means, *times = guesses
+        if not np.all((means >= 0) & (means < 1)):
+            raise ValueError("guesses of a probability must be in [0, 1)")
+        if not times:
+            if means.shape != (rewards.n_steps,):
+                raise ValueError("guesses need one probability for each step")
+            [score] = step_scores(means[None], scaled_budget, rewards.n_steps, rewards.low, rewards.high)
+            return score
+        [steps] = times
+        if not points.shape == means.shape == steps.shape or not np.all(np.diff(points, prepend=floor) >= 0):
+            raise ValueError("guesses need points that ascend from the floor, and a probability and a step for each")
+        if not np.isin(steps, rewards.asked).all():
+            raise ValueError("guesses are of steps that nothing was asked after")
+        return sum_score(points, means, steps, scaled_budget, rewards, floor)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
 from surefoot.proof.bounds.gaussian_shift import shift_down
@@ -74,15 +74,14 @@ class TangentScore:
         return scores
 
 
-def tangent_lines(survival: Floats, scaled_budget: float) -> tuple[Floats, Floats]:
-    """Return slope and intercept of the tangent of g_c at each guess (a)."""
-    if scaled_budget == 0:
-        return np.ones(survival.shape), np.zeros(survival.shape)
+def tangent_lines(survival: Floats, scaled_budgets: ArrayLike) -> tuple[Floats, Floats]:
+    """Return slope and intercept of the tangent of g_c at each guess (a); one c for all, or one for each."""
+    c = np.asarray(scaled_budgets, dtype=np.float64)
     # minus infinity for a guess of 0, where tangent and curve are 0
     z = ndtri(survival)
-    with np.errstate(under="ignore"):
-        slopes = np.exp(scaled_budget * z - scaled_budget**2 / 2)
-        offsets = np.where(survival > 0, ndtr(z - scaled_budget) - survival * slopes, 0.0)
+    with np.errstate(under="ignore", invalid="ignore"):
+        slopes = np.where(c == 0, 1.0, np.exp(c * z - c**2 / 2))
+        offsets = np.where((c > 0) & (survival > 0), ndtr(z - c) - survival * slopes, 0.0)
     return slopes, offsets
 
 

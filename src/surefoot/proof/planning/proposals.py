@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from surefoot.proof.bounds.bands import Counts
 from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.reset_luck import LuckyReturns, OrderedLuck, luck_score
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
 from surefoot.proof.bounds.seed_groups import GroupScore, OrderedGroups, SeedGroups
-from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns, step_scores
+from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns, step_scores, sum_score
 from surefoot.proof.bounds.tangent_scores import Guesses, PlainScore, Score, tangent_scores
 from surefoot.proof.planning.luck_fit import fit_luck
 
@@ -31,6 +32,10 @@ Past = Sample | RewardRuns | SeedGroups | LuckyReturns
 MOST_GROUPS = 256  # groups of outcomes that a plan distinguishes
 LARGEST_SCALED_BUDGET = 30.0  # beyond, no guess below 1 gives anything that a float can distinguish from 0
 _POINTS = 600  # at most, that guesses are made for
+_MOST_SUMS = 64  # the same for what the return surely is after some steps
+_EVEN_STEPS = 9  # of them evenly, and as many where rewards change
+_LATE_STEPS = 8  # and so many after nearly all changes
+_WORTH_ASKING = 0.01  # of what is left of the pilot at most: T8 must leave so much more than T4
 _SMOOTHING = 0.1  # outcomes added to those below each threshold: unseen is not impossible
 _CUTOFFS = np.geomspace(0.1, 10.0, 7)  # in outcomes of all that will be run
 _FEWEST_DRAWS = 25  # of the past, for guesses of their own
@@ -85,6 +90,7 @@ def propose_scores(past: Past, expected: float | None, *, scaled_budget: float, 
         return _propose_group_scores(past, cutoffs, scaled_budget, floor)
     if isinstance(past, LuckyReturns):
         return _propose_luck_scores(past, cutoffs, scaled_budget, floor)
+    proposals = []
     scores: list[Score]
     if isinstance(past, RewardRuns):
         if scaled_budget == 0:
@@ -93,10 +99,10 @@ def propose_scores(past: Past, expected: float | None, *, scaled_budget: float, 
         points = np.arange(1.0, past.n_steps + 1)
         survival = guess_step_means(past, cutoffs)
         scores = [*step_scores(survival, scaled_budget, past.n_steps, past.low, past.high)]
+        proposals += _propose_sum_scores(past, cutoffs, scaled_budget, floor)
     else:
         points, survival = guess_survival(past, cutoffs, floor)
         scores = [*tangent_scores(points, survival, scaled_budget, floor)]
-    proposals = []
     for score, guess, cutoff in zip(scores, survival, cutoffs, strict=True):
         proposals.append(Proposal(score, (points, guess), cutoff))
     return proposals
@@ -274,6 +280,54 @@ def guess_step_means(past: RewardRuns, cutoffs: Sequence[float]) -> Floats:
     return _guess_below(past.size * (1 - mean_shares(past)), past.size, cutoffs)
 
 
+def steps_to_ask(pilot: RewardRuns, scaled_budgets: Floats, floor: float) -> Counts:
+    """Return the steps after which it is asked what the return surely is: none where that is worth nothing.
+
+    It is where the pilot itself has a higher worst-case mean by T8, with the best step for each return, than by T4.
+    """
+    # runs of rewards end where something changes, and the last ones decide most
+    near_end = 1 - np.geomspace(0.05, 0.002, _LATE_STEPS)
+    places = np.concatenate([np.linspace(0, 1, _EVEN_STEPS), near_end])
+    often = np.quantile(pilot.ends, places, method="inverted_cdf")
+    even = np.ceil(np.linspace(0, 1, _EVEN_STEPS)[1:] * pilot.n_steps)
+    steps = np.unique(np.concatenate([often, even]).astype(np.int64))
+    asked = pilot.asked_after(steps)
+    by_sums = _plug_in_by_sums(asked, scaled_budgets, floor)
+    by_steps = _plug_in_by_steps(pilot, scaled_budgets)
+    if np.any(by_sums > by_steps + _WORTH_ASKING * (by_sums.max() - floor)):
+        return steps
+    return steps[:0]
+
+
+def _propose_sum_scores(
+    past: RewardRuns, cutoffs: Sequence[float], scaled_budget: float, floor: float
+) -> list[Proposal]:
+    """Return scores of what the return surely is: for each point by the step at which most is left of the guess."""
+    if past.asked.size == 0:
+        return []
+    points, missed = _missed_sums(past, floor)
+    shifts = scaled_budget * np.sqrt(past.asked / past.n_steps)
+    proposals = []
+    for cutoff in cutoffs:
+        [flat] = _guess_below(missed.ravel(), past.size, [cutoff])
+        guesses = flat.reshape(missed.shape)
+        best = shift_down(guesses, shifts[:, None]).argmax(axis=0)
+        guess = guesses[best, np.arange(points.size)]
+        steps = past.asked[best].astype(np.float64)
+        score = sum_score(points, guess, steps, scaled_budget, past, floor)
+        proposals.append(Proposal(score, (points, guess, steps), cutoff))
+    return proposals
+
+
+def _missed_sums(past: RewardRuns, floor: float) -> tuple[Floats, Floats]:
+    """Return points above the floor, and how many episodes are not sure to reach each after each step asked."""
+    # after the last step that is asked all episodes are over: what is sure is the return
+    points = group_values(Sample.of(past.sure[:, -1]), _MOST_SUMS).values
+    points = points[points > floor]
+    missed = [np.searchsorted(np.sort(sure), points) for sure in past.sure.T]
+    return points, np.array(missed, dtype=np.float64)
+
+
 def mean_shares(past: RewardRuns) -> Floats:
     """Return the mean of (r_t - low) / (high - low) at each step t."""
     # what a run pays from its first step to its last, by what begins and ends at each
@@ -326,10 +380,10 @@ def group_starts(counts: Floats, most: int = MOST_GROUPS) -> NDArray[np.intp]:
 def plug_in_means(sample: Past, scaled_budgets: Floats, floor: float) -> Floats:
     """Return the worst-case mean of the sample itself: an estimate, too high on average, never a bound."""
     if isinstance(sample, RewardRuns):
-        roots = np.sqrt(np.arange(1, sample.n_steps + 1) / sample.n_steps)
-        left = shift_down(mean_shares(sample), scaled_budgets[:, None] * roots).sum(axis=1)
-        of_steps: Floats = sample.floor + (sample.high - sample.low) * left
-        return of_steps
+        of_steps = _plug_in_by_steps(sample, scaled_budgets)
+        if sample.asked.size == 0:
+            return of_steps
+        return np.maximum(of_steps, _plug_in_by_sums(sample, scaled_budgets, floor))
     if isinstance(sample, SeedGroups):
         luck = sample.luck(typical_reach(sample))
         level = np.searchsorted(level_cuts(luck, level_counts(sample)[-1]), luck)
@@ -352,3 +406,20 @@ def plug_in_means(sample: Past, scaled_budgets: Floats, floor: float) -> Floats:
     survival = (n - np.cumsum(sample.counts) + sample.counts) / n
     gaps = np.diff(sample.values, prepend=floor)
     return np.array([floor + float(gaps @ shift_down(survival, scaled)) for scaled in scaled_budgets])
+
+
+def _plug_in_by_steps(rewards: RewardRuns, scaled_budgets: Floats) -> Floats:
+    """Return T4 of the episodes themselves."""
+    roots = np.sqrt(np.arange(1, rewards.n_steps + 1) / rewards.n_steps)
+    left = shift_down(mean_shares(rewards), scaled_budgets[:, None] * roots).sum(axis=1)
+    worst: Floats = rewards.floor + (rewards.high - rewards.low) * left
+    return worst
+
+
+def _plug_in_by_sums(rewards: RewardRuns, scaled_budgets: Floats, floor: float) -> Floats:
+    """Return T8 in one segment of the episodes themselves, with the best step that is asked for each point."""
+    points, missed = _missed_sums(rewards, floor)
+    roots = np.sqrt(rewards.asked / rewards.n_steps)[:, None]
+    known = 1 - missed / rewards.size
+    gaps = np.diff(points, prepend=floor)
+    return np.array([floor + float(gaps @ shift_down(known, scaled * roots).max(axis=0)) for scaled in scaled_budgets])

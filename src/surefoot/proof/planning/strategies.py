@@ -27,7 +27,7 @@ from surefoot.proof.planning.bettors import HORIZON, anytime_bettors, bettor_for
 from surefoot.proof.planning.ceiling_bets import CeilingPlanner, n_opening
 from surefoot.proof.planning.hedged_bets import HedgedPlanner
 from surefoot.proof.planning.mean_bets import MeanPlanner, needs_pilot
-from surefoot.proof.planning.proposals import known_of
+from surefoot.proof.planning.proposals import known_of, steps_to_ask
 
 Floats = NDArray[np.float64]
 
@@ -193,20 +193,27 @@ def both_sides(
     return BoundedMeans(lower, mirror)
 
 
-def bound_step_means(rewards: RewardRuns, scaled_budgets: ArrayLike, alpha: float) -> BoundedMeans:
-    """Return lower and upper bounds under a budget for every step (T4), either side at confidence 1 - alpha.
+def bound_step_means(
+    rewards: RewardRuns, scaled_budgets: ArrayLike, alpha: float, floor: float, ceiling: float
+) -> BoundedMeans:
+    """Return lower and upper bounds under a budget for every step (T4, T8), either side at confidence 1 - alpha.
 
     Args:
         rewards: Of episodes whose number was fixed in advance, in the order in which they were run.
         scaled_budgets: What the budgets of all steps add up to, in units of sigma.
         alpha: Error probability.
+        floor: The lowest return the rules allow.
+        ceiling: The highest.
     """
-    sides = []
-    for side in (rewards, rewards.mirrored()):
+
+    def bound_side(side: RewardRuns, low: float, high: float) -> WorstMeans:
         # without a ceiling: its opening bets are on returns, and these are bets on rewards
-        strategy = FixedNumberStrategy(scaled_budgets, alpha, side.floor, None, side.size)
-        sides.append(settle(OrderedRewards(side), strategy, alpha=alpha, floor=side.floor, ceiling=side.ceiling))
-    return BoundedMeans(*sides)
+        strategy = FixedNumberStrategy(scaled_budgets, alpha, low, None, side.size)
+        # on those on which nothing is bet
+        steps = steps_to_ask(side.rows(0, strategy.n_inspected), strategy.scaled_budgets, low)
+        return settle(OrderedRewards(side.asked_after(steps)), strategy, alpha=alpha, floor=low, ceiling=high)
+
+    return BoundedMeans(bound_side(rewards, floor, ceiling), bound_side(rewards.mirrored(), -ceiling, -floor))
 
 
 def bound_group_means(

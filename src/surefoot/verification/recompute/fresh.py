@@ -25,7 +25,8 @@ distribution of that quarter. They rise with what that mean tells of a draw, bec
 numbers that were known at reset.
 
 Against a budget per step early rewards count for more, and two records with the same returns may differ in that. So
-sums of rewards that count less and less, at a few rates, are scores too.
+sums of rewards that count less and less, at a few rates, are scores too. Where rewards may be negative nothing is sure
+before the end, and so returns that count the less the later they are final.
 
 A run that stopped by its returns is no fair sample as a whole. But each block of it is, given those before: so a part
 of the fresh returns is bet on against each block, and the capital goes on to the next. Wherever the run stopped, it has
@@ -122,6 +123,11 @@ def early_sums(values: Floats, repeats: NDArray[np.int64], lengths: NDArray[np.i
         each = values * (paid[last] - paid[last - repeats])
         found.append(np.bincount(whose, each, lengths.size).astype(np.float64))
     return found
+
+
+def early_ends(returns: Floats, lengths: NDArray[np.int64], n_steps: int, floor: float) -> list[Floats]:
+    """Return how far above the floor each return is, which counts e^(-rate t / n_steps) if it is final at step t."""
+    return [(returns - floor) * np.exp(-rate * lengths / n_steps) for rate in EARLY_RATES]
 
 
 def _scaled(recorded: Floats, fresh: Floats) -> tuple[Floats, Floats]:
