@@ -7,13 +7,15 @@ import torch
 
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
-from surefoot.attacks.composed import ValueGapTiming
+from surefoot.attacks.composed import Composed, ValueGapTiming
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.opposite_action import OppositeAction
 from surefoot.attacks.registry import METHODS, Configuration, default_method
+from surefoot.attacks.shortest_flip import ShortestFlip
 from surefoot.attacks.value_gaps import GapRecorder, default_lambdas
 from surefoot.attacks.victim import UNDEFENDED, Smoothing
+from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.channel import Channel, Ledger, Rows
 from surefoot.play.plan import Plan
@@ -103,17 +105,40 @@ def test_the_strongest_attack_is_looked_for_among_all_that_have_a_name():
     assert sorted(BATTERY) == sorted(name for name, method in METHODS.items() if not method.is_battery)
 
 
-def test_the_papers_attack_is_the_default_where_it_is_possible():
-    assert default_method(POLE, balancer()) == "paper"
-    assert default_method(POLE, replace(balancer(), differentiable=False)) == "adaptive"
-    assert default_method(CAR, replace(actor_with_critic(), critic=None)) == "adaptive"
+@pytest.mark.parametrize(
+    ("budgets", "per_step", "discrete", "continuous"),
+    [
+        ((0.2,), False, "paper", "paper"),
+        ((0.2,), True, "paper", "paper"),
+        ((), False, "flips", "adaptive"),
+        ((), True, "paper", "adaptive"),
+    ],
+)
+def test_the_papers_attack_is_the_default_on_its_tasks_and_flips_elsewhere(budgets, per_step, discrete, continuous):
+    """With a budget for each step there is nothing to save, and with continuous actions nothing to flip."""
+    for task, policy, method in ((POLE, balancer(), discrete), (CAR, actor_with_critic(), continuous)):
+        here = replace(task, paper=replace(task.paper, budgets=budgets))
+        assert default_method(here, policy, per_step=per_step) == method
 
 
-def test_with_continuous_actions_it_is_the_default_on_the_papers_task_alone():
-    papers = replace(CAR, paper=replace(CAR.paper, budgets=(0.2,)))
-    others = replace(CAR, paper=replace(CAR.paper, budgets=()))
-    assert default_method(papers, actor_with_critic()) == "paper"
-    assert default_method(others, actor_with_critic()) == "adaptive"
+@pytest.mark.parametrize("budgets", [(), (0.2,)])
+def test_an_agent_without_gradients_or_critic_is_attacked_all_the_same(budgets):
+    for task, policy in (
+        (POLE, replace(balancer(), differentiable=False)),
+        (CAR, replace(actor_with_critic(), critic=None)),
+    ):
+        here = replace(task, paper=replace(task.paper, budgets=budgets))
+        assert default_method(here, policy, per_step=False) == "adaptive"
+
+
+def test_flips_are_bought_where_the_gap_is_large_enough_and_refused_for_budgets_per_step():
+    made = built("flips")
+    assert isinstance(made.timing, ValueGapTiming)
+    assert isinstance(made.direction, ShortestFlip)
+    assert made.timing.smoothing == made.direction.smoothing == SMOOTHING
+    assert made.timing.lambda_q == 0.25
+    with pytest.raises(InputError, match="the method flips saves budget for later steps"):
+        built("flips", per_step=True)
 
 
 class Values(torch.nn.Module):
@@ -167,11 +192,12 @@ def test_the_gap_that_is_noted_is_from_the_best_to_the_worst_action():
     assert recorder.gaps[0].tolist() == [1.0, 1.0]
 
 
-def test_gaps_of_the_papers_attack_are_those_that_it_reaches():
+@pytest.mark.parametrize("attack", [PaperAttack(0.0), Composed(ValueGapTiming(0.0), ShortestFlip())])
+def test_gaps_of_an_attack_are_those_that_it_reaches(attack):
     """A budget of .7 is enough to move both rows to their worst action, one of .2 moves neither."""
     for budget, gaps in ((0.7, [1.0, 1.0]), (0.2, [])):
         view = shown(Sloped(), n_actions=2, budget=budget)
-        recorder = GapRecorder(UNDEFENDED, PaperAttack(0.0))
+        recorder = GapRecorder(UNDEFENDED, attack)
         assert not recorder.propose(view).any()
         assert [gap for found in recorder.gaps for gap in found.tolist()] == gaps
 

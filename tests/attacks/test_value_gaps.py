@@ -62,7 +62,7 @@ def test_an_agent_that_is_hardly_hurt_is_warned_about(agent, tmp_path, capsys, m
     result = json.loads((tmp_path / "run" / "attack.json").read_text())
     clean = files.load_card(agent)["selection"]["mean"]
     halved = result["curve"][-1] <= (clean + task.baseline.mean) / 2
-    assert halved or "does not fall significantly with the budget" in " ".join(printed.split())
+    assert halved or "is not significantly lower than without" in " ".join(printed.split())
 
 
 def test_an_attack_that_saves_its_whole_budget_is_marked(tmp_path, capsys):

@@ -63,6 +63,7 @@ def test_the_command_alone_prints_its_help(capsys):
     [
         ("certify cartpole-5 --episode 5", "unknown option --episode; did you mean --episodes?"),
         ("attack --budgts=0.1", "unknown option --budgts; did you mean --budgets?"),
+        ("compare a b --units normalized", "unknown option --units: only certify and attack have it; give the sigma"),
         ("certfy cartpole-5", "did you mean certify?"),
         ("--versoin", "did you mean --version?"),
         ("certify cartpole5", "did you mean cartpole-5?"),

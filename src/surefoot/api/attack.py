@@ -48,6 +48,19 @@ TRIALS_FILE = "trials.json"  # and what the strongest attack was chosen from
 
 
 @dataclass(frozen=True)
+class Effort:
+    """How much is run where nothing else is asked for."""
+
+    n_episodes: int
+    noise_samples: int
+
+
+PAPER_EFFORT = Effort(n_episodes=1_000, noise_samples=128)
+# Environments of one's own may take a millisecond for a step, and with more samples attacks are hardly stronger.
+EFFORT = Effort(n_episodes=100, noise_samples=16)
+
+
+@dataclass(frozen=True)
 class Contradiction:
     """A certificate and an attack of which one is wrong."""
 
@@ -126,10 +139,10 @@ def attack(
     norm: str = "l2",
     method: str | Attacker | None = None,
     lambdas: Sequence[float] | Literal["paper"] | None = None,
-    noise_samples: int = 128,
+    noise_samples: int | None = None,
     minutes: float = 5.0,
     attacker: str | Path | LearnedAttacker | PixelAttacker | None = None,
-    n_episodes: int = 1_000,
+    n_episodes: int | None = None,
     seed: int = 0,
     device: str = "cpu",
     workers: AnyWorkers = 1,
@@ -155,21 +168,24 @@ def attack(
         channel: What is perturbed, "observations", "actions" or "both"; by default what has noise, else observations.
         per_step: Whether a budget bounds the perturbation of each single observation instead of all of an episode.
         norm: Norm of a budget per step: "l2", or "linf", by which every number is perturbed by at most the budget.
-        method: "paper" (Algorithm 1 for discrete actions, 2 for continuous ones), "adaptive", "random",
+        method: "paper" (Algorithm 1 for discrete actions, 2 for continuous ones), "flips" (each the shortest
+            perturbation that makes the agent choose a harmful discrete action), "adaptive", "random",
             "constant-direction", "uniform" (all numbers by the same amount), "single-step", "structured", "learned"
             (trained on this agent first; on pixels it needs discrete actions and gradients), or "strongest" (all of
-            them on selection episodes, the lowest at each budget on fresh ones); by default "paper" for discrete
-            actions and the paper's tasks, where the agent has what it needs, else "adaptive". On actions "paper" goes
-            down the gradient of the agent's critic, and "adaptive" pushes where differences of the mean return say that
-            it harms most. Or an attack of your own, a ``surefoot.Attacker``.
+            them on selection episodes, the lowest at each budget on fresh ones). By default "paper" on the paper's
+            tasks, elsewhere "flips" for discrete actions of an agent with gradients, else "adaptive". On actions
+            "paper" goes down the gradient of the agent's critic, and "adaptive" pushes where differences of the mean
+            return say that it harms most. Or an attack of your own, a ``surefoot.Attacker``.
         lambdas: Value gaps below which Algorithm 1 saves its budget, weights of the norm in Algorithm 2, or, of the
             adaptive attack on continuous actions, the shares of the steps, at the end of an episode, that get no
             budget; "paper" for the paper's. By default 0 and quantiles of the agent's own value gaps, the paper's
             weights, or 0, 0.75 and 0.95.
-        noise_samples: Noise samples that attacks on a smoothed agent average over.
+        noise_samples: Noise samples that attacks on a smoothed agent average over; by default 16, and
+            128 on the paper's tasks.
         minutes: How long a learned attacker is trained; of "strongest", how long training and choosing take.
         attacker: A learned attacker, or the file of one, instead of training: for other budgets, seeds and agents.
-        n_episodes: Episodes for each budget and lambda, and as many without attack to compare them with.
+        n_episodes: Episodes for each budget and lambda, and as many without attack to compare them with; by default
+            100, and 1,000 on the paper's tasks.
         seed: Seed of the run.
         device: "cpu", "cuda" or "auto".
         workers: Processes to run episodes with, None for one per core, or other workers; they do not change the
@@ -226,7 +242,8 @@ def attack_grid(
     norm: str = "l2",
     method: str | Attacker | None,
     lambdas: Sequence[float] | Literal["paper"] | None,
-    noise_samples: int,
+    noise_samples: int | None,
+    n_episodes: int | None,
     attacker: str | Path | LearnedAttacker | PixelAttacker | None = None,
     **run: Any,
 ) -> AttackGrid:
@@ -243,12 +260,19 @@ def attack_grid(
     if isinstance(attacker, str | Path):
         attacker = load_attacker(attacker)
     name, own = named_attack(method)
-    base = plan_run(task, agent, **run)
+    effort = PAPER_EFFORT if task.paper.budgets else EFFORT
+    base = plan_run(task, agent, n_episodes=effort.n_episodes if n_episodes is None else n_episodes, **run)
     base = replace(base, channels=attacked_channels(base.noise, channel), scope=Scope(per_step, norm))
     if name is None:
-        name = default_method(task, base.policy)
+        name = default_method(task, base.policy, per_step=per_step)
     # The default lambdas are quantiles of the agent's own value gaps, so they need the grid without lambdas first.
-    grid = AttackGrid(base=base, budgets=tuple(budgets), method=name, own=own, noise_samples=noise_samples)
+    grid = AttackGrid(
+        base=base,
+        budgets=tuple(budgets),
+        method=name,
+        own=own,
+        noise_samples=effort.noise_samples if noise_samples is None else noise_samples,
+    )
     if lambdas is None:
         lambdas = grid.default_lambdas()
     elif lambdas == "paper":

@@ -2,6 +2,7 @@
 
 NAMES = (
     "paper",
+    "flips",
     "adaptive",
     "random",
     "constant-direction",

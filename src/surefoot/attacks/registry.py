@@ -28,6 +28,7 @@ from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.flips import PixelAttacker
 from surefoot.attacks.learned import LearnedAttacker, check_learnable
 from surefoot.attacks.opposite_action import OppositeAction
+from surefoot.attacks.shortest_flip import ShortestFlip
 from surefoot.attacks.victim import Smoothing
 from surefoot.errors import InputError
 from surefoot.noise import Noise
@@ -134,6 +135,15 @@ def _build_paper(of: Configuration) -> Attacker:
     return PaperAttack(of.lambda_q, smoothing=of.smoothing, low=low, high=high)
 
 
+def _build_flips(of: Configuration) -> Attacker:
+    """Return the attack that makes the agent choose harmful actions as cheaply as it can, where they matter."""
+    if of.per_step:
+        raise InputError(
+            "the method flips saves budget for later steps; with a budget for each step use method='adaptive'"
+        )
+    return Composed(ValueGapTiming(of.lambda_q, of.smoothing), ShortestFlip(of.smoothing))
+
+
 def _build_adaptive(of: Configuration) -> Attacker:
     """Return the search for harmful actions, discrete or continuous; fewer tries where there are no gradients."""
     smoothing = of.smoothing
@@ -196,6 +206,7 @@ def _build_chosen(_: Configuration) -> Attacker:
 
 METHODS: dict[str, Method] = {
     "paper": Method(build=_build_paper, build_on_actions=_build_critic_descent, has_lambda=True, needs_gradients=True),
+    "flips": Method(build=_build_flips, has_lambda=True, needs_gradients=True),
     "adaptive": Method(build=_build_adaptive, build_on_actions=_build_push, has_lambda=True, lambdas=(0.0, 0.75, 0.95)),
     "random": Method(build=lambda of: Composed(_uniform_timing(of), RandomDirection())),
     "constant-direction": Method(build=lambda of: Composed(_uniform_timing(of), ConstantDirection())),
@@ -207,19 +218,21 @@ METHODS: dict[str, Method] = {
 }
 
 
-def default_method(task: Task, policy: Policy) -> str:
-    """Return the paper's attack, or the adaptive one where that is stronger or the only one.
+def default_method(task: Task, policy: Policy, *, per_step: bool) -> str:
+    """Return the paper's attack on the paper's tasks; elsewhere the fastest of the strong ones that the agent allows.
 
-    With discrete actions the two are alike and the paper's is faster; with continuous ones the paper's, down the
-    gradient of the critic, is far weaker, and is the default on the paper's own task alone.
+    Flips take as much as the paper's attack from discrete actions, at a cost that does not grow with the budget. With
+    continuous actions the paper's, down the gradient of the critic, is far weaker than the adaptive one.
     """
-    if task.spaces.n_actions is None and not task.paper.budgets:
-        return "adaptive"
+    preferred = "flips"
+    # Nothing can be saved for later there, and the paper's attack has no step to wait for.
+    if task.paper.budgets or (per_step and task.spaces.n_actions is not None):
+        preferred = "paper"
     try:
-        METHODS["paper"].check(task, policy)
+        METHODS[preferred].check(task, policy)
     except InputError:
         return "adaptive"
-    return "paper"
+    return preferred
 
 
 def named_attack(method: object) -> tuple[str | None, Attacker | None]:

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from surefoot.attacks.base import check_choices
+from surefoot.attacks.composed import Composed
 from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.shortest_flip import ShortestFlip
 from surefoot.attacks.victim import Smoothing, clean_values
-from surefoot.play.channel import View
+from surefoot.play.channel import Attacker, View
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
@@ -28,7 +30,7 @@ class GapRecorder:
     smoothing: Smoothing  # the noise that values are averaged over
     # Whose reach counts: at steps where it changes the action, by how much that lowers the value. Without one it is the
     # gap between the best and the worst value.
-    attack: PaperAttack | None = None
+    attack: Attacker | None = None
     gaps: list[Tensor] = field(default_factory=list)  # what was noted
 
     def propose(self, view: View) -> Tensor:
@@ -39,7 +41,7 @@ class GapRecorder:
         if self.attack is None:
             self.gaps.append((best - values.min(dim=1).values).cpu())
             return nothing
-        perturbation = self.attack.propose(view)
+        perturbation = torch.as_tensor(self.attack.propose(view))
         (rows,) = perturbation.flatten(1).any(dim=1).nonzero(as_tuple=True)
         if rows.numel():
             there = clean_values(replace(view, observation=view.observation + perturbation), self.smoothing, rows)
@@ -57,10 +59,10 @@ def default_lambdas(plan: Plan, smoothing: Smoothing) -> tuple[float, ...]:
 
     Algorithm 1 attacks only towards actions whose value is ``lambda_q`` below the best one. Values have units of their
     own: a list that suits one agent may lie above every gap of another, which is then never attacked. Of Algorithm 1
-    the gaps are those that it reaches with the whole budget of the plan.
+    and of flips the gaps are those that they reach with the whole budget of the plan.
     """
     check_choices(plan.policy)
-    attack = plan.attacker if isinstance(plan.attacker, PaperAttack) else None
+    attack = plan.attacker if _searches_targets(plan.attacker) else None
     recorder = GapRecorder(smoothing, attack)
     purpose = (Purpose.VALUE_GAPS,)
     play_block(replace(plan, attacker=recorder, n_episodes=EPISODES, purpose=purpose), 0)
@@ -71,3 +73,10 @@ def default_lambdas(plan: Plan, smoothing: Smoothing) -> tuple[float, ...]:
     gaps = np.quantile(found.double().numpy(), QUANTILES)
     # Three digits: they are printed, and whoever gives them again means the same attack.
     return (0.0, *sorted({float(f"{gap:.3g}") for gap in gaps} - {0.0}))
+
+
+def _searches_targets(attacker: Attacker | None) -> bool:
+    """Return whether an attacker makes the agent choose another action, or leaves an observation as it is."""
+    if isinstance(attacker, Composed):
+        return isinstance(attacker.direction, ShortestFlip)
+    return isinstance(attacker, PaperAttack)

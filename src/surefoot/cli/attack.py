@@ -74,7 +74,10 @@ def add_attack(commands: Any) -> None:
     add_action_sigma(parser)
     _add_method(parser)
     section(parser, STATISTICS).add_argument(
-        "--episodes", type=int, default=1_000, metavar="N", help="episodes per budget and lambda (default: 1,000)"
+        "--episodes",
+        type=int,
+        metavar="N",
+        help="episodes per budget and lambda (default: 100; on the paper's tasks 1,000)",
     )
     section(parser, STATISTICS).add_argument(
         "--certificate", type=Path, metavar="DIR", help="certified run to compare with (default: those next to --out)"
@@ -90,8 +93,9 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     method = model.add_argument(
         "--method",
         metavar="NAME",
-        help=f"{', '.join(NAMES)}, or module:name of one of your own; all but paper work without gradients (default: "
-        "paper for discrete actions and the paper's tasks, where the agent allows it, else adaptive)",
+        help=f"{', '.join(NAMES)}, or module:name of one of your own; all but paper and flips work without gradients "
+        "(default: paper on the paper's tasks, else flips for discrete actions, where the agent has gradients, else "
+        "adaptive)",
     )
     offer_names(method, NAMES)
     model.add_argument(
@@ -135,7 +139,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "--lambda-q",
         type=_parse_lambdas,
         metavar="LIST",
-        help="thresholds on the gap between action values, below which Algorithm 1 does not attack (discrete actions), "
+        help="thresholds on the gap between action values, below which an agent with discrete actions is not attacked, "
         "or 'paper' (default: 0 and quantiles of the agent's own gaps)",
     )
     more.add_argument(
@@ -149,9 +153,8 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     more.add_argument(
         "--noise-samples",
         type=int,
-        default=128,
         metavar="M",
-        help="noise samples that the attacker averages over (default: 128)",
+        help="noise samples that the attacker averages over (default: 16; on the paper's tasks 128)",
     )
     add_units(parser)
 

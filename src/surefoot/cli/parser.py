@@ -39,6 +39,13 @@ class Layout(argparse.HelpFormatter):
         return super()._fill_text(text, width, indent)
 
 
+# Options that only some commands have, and what to do in the others.
+ELSEWHERE = {
+    "--units": ": only certify and attack have it; give the sigma of each feature in the environment's units, as "
+    "setup.json of such a run lists it"
+}
+
+
 class Parser(argparse.ArgumentParser):
     """Reports a wrong call as bad input, in one line, with the name that was probably meant."""
 
@@ -62,7 +69,8 @@ class Parser(argparse.ArgumentParser):
         for word in takewhile(lambda word: word != "--", words):
             name = word.partition("=")[0]
             if name.startswith("--") and name not in self._option_string_actions:
-                self.error(f"unknown option {name}{did_you_mean(name, self._option_string_actions)}")
+                advice = ELSEWHERE.get(name) or did_you_mean(name, self._option_string_actions)
+                self.error(f"unknown option {name}{advice}")
         return super().parse_known_args(args, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

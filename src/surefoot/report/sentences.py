@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -330,13 +329,11 @@ def attack_notes(attack: Mapping[str, Any]) -> list[str]:
         f"With {attack['n_episodes']:,} episodes a mean loss below {invisible:,g} is invisible: an "
         "attack that takes all of the return, but so rarely, may change none of them."
     )
-    budgets = attack["budgets"]
-    first = budgets.index(min(budgets))
-    last = budgets.index(max(budgets))
-    # Two standard errors of the difference of two independent means.
-    two_errors = 2 * math.hypot(attack["curve_sem"][last], attack["curve_sem"][first])
-    is_flat = len(budgets) > 1 and attack["curve"][last] >= attack["curve"][first] - two_errors
-    if is_flat or (attack["did_not_attack"] and all(idle)):
+    largest = attack["budgets"].index(max(attack["budgets"]))
+    worst = attack["mean"][largest].index(attack["curve"][largest])
+    # Of the same episodes with and without attack, so that an agent which lost everything at every budget counts.
+    is_harmless = attack["loss"][largest][worst] <= 2 * attack["loss_sem"][largest][worst]
+    if is_harmless or (attack["did_not_attack"] and all(idle)):
         untried = []
         if attack["method"] not in ("learned", "strongest"):
             untried.append("method='strongest'")
@@ -344,7 +341,7 @@ def attack_notes(attack: Mapping[str, Any]) -> list[str]:
             untried.append("lambda 0")
         untried.append("or larger budgets" if untried else "larger budgets")
         notes.append(
-            "Warning: the mean return does not fall significantly with the budget. This does not show that the agent "
-            f"is robust; try {', '.join(untried)}."
+            "Warning: the mean return under attack is not significantly lower than without. This does not show that "
+            f"the agent is robust; try {', '.join(untried)}."
         )
     return notes

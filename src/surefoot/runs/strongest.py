@@ -17,7 +17,17 @@ from surefoot.play.workers import Workers
 from surefoot.runs.attacked import AttackGrid, Trial
 
 # Most promising first: what is left when the time is over is not tried.
-BATTERY = ("learned", "paper", "adaptive", "constant-direction", "uniform", "single-step", "structured", "random")
+BATTERY = (
+    "learned",
+    "flips",
+    "paper",
+    "adaptive",
+    "constant-direction",
+    "uniform",
+    "single-step",
+    "structured",
+    "random",
+)
 SELECTION_EPISODES = 200
 LEARNING_ROUND = 2**16  # the round of selection episodes; those of an attacker's training count from 0
 
