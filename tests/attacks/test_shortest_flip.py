@@ -11,7 +11,7 @@ import torch
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.api.attack import EFFORT, PAPER_EFFORT, attack_grid
-from surefoot.attacks.shortest_flip import HOPEFUL_STEPS, SEARCH_STEPS, ShortestFlip, find_shortest_flips
+from surefoot.attacks.shortest_flip import SEARCH_STEPS, ShortestFlip, find_shortest_flips
 from surefoot.attacks.value_gaps import default_lambdas
 from surefoot.attacks.victim import Smoothing, VictimBatch
 from surefoot.play.rollout import play
@@ -78,7 +78,7 @@ def test_actions_of_equal_value_are_not_worth_a_flip():
     assert not flips_of(even, OBSERVED, 1.0).any()
 
 
-@pytest.mark.parametrize(("longest", "gradients"), [(0.05, 1 + HOPEFUL_STEPS), (1.0, 1 + SEARCH_STEPS)])
+@pytest.mark.parametrize(("longest", "gradients"), [(0.05, 1 + SEARCH_STEPS // 2), (1.0, 1 + SEARCH_STEPS)])
 def test_what_cannot_be_flipped_is_given_up_early(longest, gradients, monkeypatch):
     asked = []
     plain = VictimBatch.lead_and_gradient

@@ -20,17 +20,16 @@ from torch import Tensor
 
 from surefoot.agents.networks import weights_hash
 from surefoot.attacks.base import Described, check_discrete, project
+from surefoot.attacks.shortest_flip import SOFTNESS, find_shortest_flips
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, clean_values, rows_per_batch
-from surefoot.compute import expand_rows, row_norms
+from surefoot.compute import row_norms
 from surefoot.files import write_npz
 from surefoot.play.channel import View
 
 ATTACKER_SCHEMA = 1
-SOFTNESS = 0.1  # of the gap between best and worst action: over which choices are smoothed, or gradients jump
-SEARCH_STEPS = 16
+SEARCH_STEPS = 12
 PUSH_STEPS = 5
 PUSH_RATE = 0.5  # of the way to what the gradient asks for: what a step of the search for a push goes
-FIRST_MARGIN = 0.02  # of the same gap: by how much the first step of the search aims beyond the flip
 SPENT = 0.04  # of the budget: with less left nothing is tried
 
 
@@ -99,38 +98,10 @@ class FlipAttack(Described):
         (tried,) = (~flipped & (cost <= left) & self.rule.pays(gap, cost, self.budget)).nonzero(as_tuple=True)
         if tried.numel() == 0:
             return found
-        offset, size = _shortest_flip(
-            batch.select_rows(tried), clean[tried], harmful[tried], gap[tried], (lead[tried], gradient[tried])
+        found[tried] = find_shortest_flips(
+            batch.select_rows(tried), harmful[tried], gap[tried], left[tried], SEARCH_STEPS
         )
-        bought = size <= left[tried]
-        found[tried[bought]] = offset[bought]
         return found
-
-
-def _shortest_flip(
-    batch: VictimBatch, clean: Tensor, harmful: Tensor, gap: Tensor, begin: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Return the shortest perturbation found that flips each row, and its length, infinite where none was found.
-
-    Every step goes to the point nearest to the clean observation at which the lead, linearized where the search is,
-    falls short by a margin; the margin grows until the action flips and shrinks after that.
-    """
-    lead, gradient = begin
-    offset = torch.zeros_like(clean)
-    found = torch.zeros_like(clean)
-    shortest = torch.full_like(gap, torch.inf, dtype=torch.float64)
-    margin = FIRST_MARGIN * gap
-    for _ in range(SEARCH_STEPS):
-        at_zero = lead - (gradient * offset).flatten(1).sum(dim=1)
-        length = (at_zero + margin) / gradient.flatten(1).square().sum(dim=1).clamp_min(1e-24)
-        offset = -expand_rows(length, gradient) * gradient
-        flipped, lead, gradient = batch.lead_and_gradient(clean + offset, harmful, SOFTNESS * gap)
-        size = row_norms(offset)
-        better = flipped & (size < shortest)
-        found[better] = offset[better]
-        shortest = torch.where(better, size, shortest)
-        margin = torch.where(flipped, 0.7 * margin, 1.7 * margin)
-    return found, shortest
 
 
 @dataclass(frozen=True)

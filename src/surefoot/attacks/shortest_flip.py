@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from surefoot.attacks.base import Described, check_discrete, normalize_rows
-from surefoot.attacks.flips import FIRST_MARGIN, HARMFUL, SOFTNESS
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, clean_values, rows_per_batch
 from surefoot.compute import expand_rows, row_norms
 from surefoot.play.channel import View
 
+HARMFUL = 0.5  # of the gap between best and worst action: what is at least so much worse than the best is harmful
+SOFTNESS = 0.1  # of the same gap: over which the best of several actions is smoothed, or gradients jump between them
+FIRST_MARGIN = 0.02  # of the same gap: by how much the first step of the search aims beyond the flip
 SEARCH_STEPS = 6
-HOPEFUL_STEPS = 3  # after so many steps, rows that never flipped are given up
 LEAST_GROWTH, MOST_GROWTH = 1.02, 4.0  # of a perturbation that was too short
 LEAST_SHRINKING, MOST_SHRINKING = 0.97, 0.5  # of one that was long enough
 TURN = 2.0  # weight of a new gradient in the direction of the search, whose weight is 1
@@ -60,7 +61,9 @@ class ShortestFlip(Described):
         return perturbations
 
 
-def find_shortest_flips(batch: VictimBatch, harmful: Tensor, gap: Tensor, longest: Tensor) -> Tensor:
+def find_shortest_flips(
+    batch: VictimBatch, harmful: Tensor, gap: Tensor, longest: Tensor, n_steps: int = SEARCH_STEPS
+) -> Tensor:
     """Return the shortest perturbation found that flips each row, zeros where none did or none is needed.
 
     Args:
@@ -68,6 +71,7 @@ def find_shortest_flips(batch: VictimBatch, harmful: Tensor, gap: Tensor, longes
         harmful: Which actions of each row are harmful, (rows, actions).
         gap: Between the values of the best and of the worst action.
         longest: The longest perturbation allowed.
+        n_steps: Of the search; rows that did not flip in the first half are given up.
     """
     found = torch.zeros_like(batch.clean)
     shortest = torch.full_like(longest, torch.inf)
@@ -77,8 +81,8 @@ def find_shortest_flips(batch: VictimBatch, harmful: Tensor, gap: Tensor, longes
     size = torch.minimum(to_boundary, longest)
     # What is noisy may be flipped by chance, at no cost.
     (tried,) = (~flipped).nonzero(as_tuple=True)
-    for number in range(SEARCH_STEPS):
-        if number == HOPEFUL_STEPS:
+    for number in range(n_steps):
+        if number == n_steps // 2:
             (tried,) = shortest.isfinite().nonzero(as_tuple=True)
         if tried.numel() == 0:
             break
