@@ -16,7 +16,7 @@ from surefoot.proof.planning.stakes import Aim, choose_proposal
 
 # Version of all that is planned (which method, which shares of alpha, which scores and bet sizes), written into
 # certificates. Raise it with every change of a rule or a constant in this folder.
-PLANNER_VERSION = 10
+PLANNER_VERSION = 11
 HORIZON = 1000  # the shortest of those who bet for any stopping time
 _FAMILY = 18  # and how many they are, each with twice the horizon of the one before
 _FALL = 1.3  # the power of their number by which their shares of alpha fall
