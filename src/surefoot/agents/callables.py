@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from surefoot.agents.own_randomness import seeded, states
-from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.policies import Policy, Spaces, listed
 from surefoot.agents.row_checks import check_row_answers, first_differing, numbers_of, spread_of, unforeseeable
 from surefoot.compute import all_finite
 from surefoot.errors import InputError
@@ -61,17 +61,28 @@ class CheckedOutput(nn.Module):
 class Function(nn.Module):
     """A plain Python function of one observation, or of rows of them where it is ``batched``, given as arrays."""
 
-    def __init__(self, function: ObservationFunction, *, batched: bool) -> None:
+    def __init__(
+        self, function: ObservationFunction, *, batched: bool, parts: tuple[tuple[str, int], ...] | None = None
+    ) -> None:
+        """Wrap a function that is given observations whose numbers are those of ``parts`` in turn."""
         super().__init__()
         self.function = function
         self.batched = batched
+        self.parts = parts
 
     def forward(self, seen: Tensor) -> Any:
         """Ask the function once, or once for every row."""
         rows = seen.detach().cpu().numpy()
-        if self.batched:
-            return self.function(rows)
-        return [_without_gradient(self.function(row)) for row in rows]
+        try:
+            if self.batched:
+                return self.function(rows)
+            return [_without_gradient(self.function(row)) for row in rows]
+        except InputError as error:
+            if self.parts is None:
+                raise
+            # Written for the environment's own dict, most likely.
+            order = listed(self.parts)
+            raise InputError(f"{error}; it is given one array, in this order the numbers of {order}") from error
 
 
 def from_function(function: ObservationFunction, spaces: Spaces, *, batched: bool | None, stochastic: bool) -> Policy:
@@ -217,7 +228,7 @@ def _with_choice(output: Tensor, n_actions: int | None) -> Tensor:
 
 def _function_policy(function: ObservationFunction, spaces: Spaces, *, batched: bool, stochastic: bool) -> Policy:
     name = getattr(function, "__name__", type(function).__name__)
-    network = CheckedOutput(Function(function, batched=batched), spaces)
+    network = CheckedOutput(Function(function, batched=batched, parts=spaces.parts), spaces)
     return Policy(network, spaces, name=name, stochastic=stochastic, differentiable=False)
 
 

@@ -112,7 +112,10 @@ def _import_named(agent: object) -> object:
         return agent
     if is_function(named):
         # Its failures are reported as those of the user's code.
-        return wraps(named)(partial(called, str(agent), named))
+        reporting = wraps(named)(partial(called, str(agent), named))
+        # An object that can be called has no name of its own.
+        reporting.__name__ = getattr(named, "__name__", type(named).__name__)
+        return reporting
     return named
 
 

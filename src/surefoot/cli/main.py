@@ -31,6 +31,7 @@ from surefoot.errors import InputError, is_out_of_memory, printable
 from surefoot.provenance import install_command
 
 INTERRUPTED = 130
+OUTPUT_CLOSED = 141  # as a shell reports a program that SIGPIPE ended
 CRASHED = 70
 # Packages that a plain installation lacks, and the extra that has them.
 OPTIONAL_PACKAGES = {
@@ -105,9 +106,9 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         print(printable(f"surefoot: interrupted; {kept}"), file=sys.stderr)
         return INTERRUPTED
     except OutputClosedError:
-        # Whoever pipes to head has read enough: no error.
+        # Whoever pipes to head has read enough, so nothing is printed; but 0 would say that all is proved or verified.
         _drop_output()
-        return 0
+        return OUTPUT_CLOSED
     except OSError as error:
         # Without a file it was the output that could not be written.
         if error.filename is None:
