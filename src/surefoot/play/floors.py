@@ -283,7 +283,9 @@ def _is_registered(name: str, arguments: Mapping[str, Any]) -> bool:
         return False
     made = {**registered.kwargs, **arguments}
     if VECTORIZATION in made:
-        if made.pop(VECTORIZATION) != "vector_entry_point" or registered.vector_entry_point != VECTORS.get(name):
+        if made.pop(VECTORIZATION) != "vector_entry_point" or name not in VECTORS:
+            return False
+        if registered.vector_entry_point != VECTORS[name]:
             return False
         # It ends rows by itself; what a step pays is the same.
         made.pop("max_episode_steps", None)
