@@ -73,7 +73,7 @@ CASES = (
 )
 
 
-def measure(case: Case, public: Path | None) -> dict[str, Any]:
+def measure(case: Case, public: Path | None, minutes: float) -> dict[str, Any]:
     """Certify an agent and attack it by every method that it takes."""
     task = case.task()
     agent = case.agent
@@ -84,22 +84,29 @@ def measure(case: Case, public: Path | None) -> dict[str, Any]:
     episodes = surefoot.rollout(task, agent, sigma=0.0, action_sigma=case.sigma, n_episodes=case.episodes)
     certificate = surefoot.certify(episodes, case.budgets)
     attacks: dict[str, list[list[float]]] = {}
+    losses: dict[str, list[list[float]]] = {}
     refused: dict[str, str] = {}
     contradictions = 0
-    unattacked = None
     for name, method in METHODS.items():
-        if method.needs_learning:
+        if method.is_battery:
             continue
         try:
             curve = surefoot.attack(
-                task, agent, budgets=case.budgets, action_sigma=case.sigma, method=name, n_episodes=case.attacked
+                task,
+                agent,
+                budgets=case.budgets,
+                action_sigma=case.sigma,
+                method=name,
+                n_episodes=case.attacked,
+                minutes=minutes,
             )
         except InputError as error:
             refused[name] = str(error)
             continue
         attacks[name] = [[float(mean), float(sem)] for mean, sem in zip(curve.lowest, curve.lowest_sem, strict=True)]
-        # All methods attack the same episodes.
-        unattacked = float(curve.mean[0, 0] + curve.loss[0, 0])
+        losses[name] = []
+        for row, column in enumerate(curve.mean.argmin(axis=1)):
+            losses[name].append([float(curve.loss[row, column]), float(curve.loss_sem[row, column])])
         contradictions += len(curve.inconsistencies(certificate))
         print(case.env, name, attacks[name], flush=True)
     return {
@@ -111,8 +118,8 @@ def measure(case: Case, public: Path | None) -> dict[str, Any]:
         "mean": certificate.estimate,
         "error": certificate.estimate_sem,
         "lower": certificate.lower.tolist(),
-        "unattacked": unattacked,
         "attacks": attacks,
+        "losses": losses,
         "refused": refused,
         "contradictions": contradictions,
     }
@@ -130,10 +137,11 @@ def table(results: dict[str, Any]) -> str:
             clean = f"{found['mean']:.1f} ± {found['error']:.1f}"
             bound = certified(found["lower"][row], 1)
             attacked = f"{mean:.1f} ± {sem:.1f}"
-            without = f"{found['unattacked']:.1f}"
-            rows.append([env, f"{found['sigma']:g}", clean, f"{budget:g}", bound, attacked, without, f"`{name}`"])
+            loss, loss_sem = found["losses"][name][row]
+            lost = f"{loss:.1f} ± {loss_sem:.1f}"
+            rows.append([env, f"{found['sigma']:g}", clean, f"{budget:g}", bound, attacked, lost, f"`{name}`"])
     heads = ["environment", "sigma on actions", "mean, no attack", "budget", "certified", "lowest attacked mean"]
-    heads += ["its episodes without attack", "by"]
+    heads += ["lost in the same episodes", "by"]
     return Table(heads, rows).markdown().rstrip("\n")
 
 
@@ -142,6 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--public", type=Path, help="folder with agents, as rl-trained-agents has them")
     parser.add_argument("--only", nargs="*", help="environments (default: all)")
+    parser.add_argument("--minutes", type=float, default=3.0, help="in which an attacker is learned (default: 3)")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "actuators.json", help="where results are written")
     parser.add_argument("--write", action="store_true", help="put the table into the page; nothing is run")
     arguments = parser.parse_args()
@@ -155,7 +164,7 @@ def main() -> None:
         results = dict(read_json(arguments.out))
     for case in CASES:
         if arguments.only is None or case.env in arguments.only:
-            results["cases"][case.env] = measure(case, arguments.public)
+            results["cases"][case.env] = measure(case, arguments.public, arguments.minutes)
             results["versions"] = versions()
             arguments.out.parent.mkdir(parents=True, exist_ok=True)
             write_json(arguments.out, results)

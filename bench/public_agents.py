@@ -4,8 +4,8 @@
     python -m bench.public_agents --public DIR --steps 1500000 400000    # however long that takes
     python -m bench.public_agents --public DIR --time 9m --jobs 16 --only-train --out runs/mine
     python -m bench.public_agents --public DIR --jobs 16 --only-certify --out runs/mine
-    python -m bench.public_agents --public DIR --seed 1 --only Pendulum-v1 --out runs/again  # another seed
-    python -m bench.public_agents --write                 # put the table into docs/training.md
+    python -m bench.public_agents --public DIR --seed 1 --only Pendulum-v1 --out runs/again    # another seed
+    python -m bench.public_agents --write                  # put the table into docs/training.md
 
 Sigma is where the public agent loses about a tenth of its return. Every agent is trained with the defaults, in one
 process with one thread: from scratch, and from the public agent (``--init-from``). All are certified next to the public

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import ClipReward, FlattenObservation, RescaleAction, TransformReward
 
+import surefoot
 from surefoot.errors import InputError
 from surefoot.play.environments import inspect, make_task
 from surefoot.play.envs.source import Source
+from surefoot.play.envs.vector import OneRow
 from surefoot.play.floors import KNOWN, Rules, known_rules, named_rules, of_rewards
 
 PROVED = [name for name, rules in KNOWN.items() if rules.step[0] is not None]
@@ -278,6 +280,29 @@ def test_names_alone_give_the_rules(name):
         assert named_rules(name, **changed) is None
     clipped = named_rules(name, wrappers=[CLIP % (-1, 10)])
     assert clipped is None if ":" in name else -1 <= clipped.step[0] <= clipped.step[1] <= 10
+
+
+def test_rows_of_gymnasiums_cartpole_have_its_rules():
+    """By names and by what is made; another reward, another mode or a wrapper of vectors is another environment."""
+    whole = {"vectorization_mode": "vector_entry_point"}
+    task = make_task("CartPole-v1", env_kwargs=whole)
+    assert task.backend.fixed_rows
+    assert (task.scoring.floor, task.scoring.ceiling, task.scoring.stated) == (0.0, 500.0, ())
+    played = surefoot.rollout(task, lambda seen: int(seen[2] + seen[3] > 0), sigma=0.1, n_episodes=20, n_envs=10)
+    assert (played.returns > 0).all()
+    assert (played.returns == played.lengths).all()
+    made = gymnasium.make_vec("CartPole-v1", num_envs=1, max_episode_steps=90, **whole)
+    assert named_rules("CartPole-v1", env_kwargs={**whole, "max_episode_steps": 90}) is KNOWN["CartPole-v1"]
+    for changed in ({"sutton_barto_reward": True}, {"vectorization_mode": "sync"}, {"vector_kwargs": {}}):
+        assert named_rules("CartPole-v1", env_kwargs={**whole, **changed}) is None
+    assert named_rules("CartPole-v1", env_kwargs=whole, wrappers=[CLIP % (-1, 10)]) is None
+    assert named_rules("Pendulum-v1", env_kwargs=whole) is None
+    punished = gymnasium.make_vec("CartPole-v1", num_envs=1, sutton_barto_reward=True, **whole)
+    clipped = gymnasium.wrappers.vector.ClipReward(gymnasium.make_vec("CartPole-v1", num_envs=1, **whole), 0.0, 2.0)
+    other = type("CartPoleVectorEnv", (type(made),), {"__module__": "mine"})(1)
+    other.spec = made.spec
+    assert [known_rules(OneRow(one)) for one in (punished, clipped, other)] == [None] * 3
+    assert known_rules(OneRow(made)) is KNOWN["CartPole-v1"]
 
 
 def test_a_reward_range_gives_floor_and_ceiling_and_is_checked():

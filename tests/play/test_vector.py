@@ -467,9 +467,7 @@ def test_gymnasiums_own_by_class_id_and_object():
     )
     made = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point")
     by_object = surefoot.make_task(made, floor=0, ceiling=500)
-    by_id = surefoot.make_task(
-        "CartPole-v1", env_kwargs={"vectorization_mode": "vector_entry_point"}, floor=0, ceiling=500
-    )
+    by_id = surefoot.make_task("CartPole-v1", env_kwargs={"vectorization_mode": "vector_entry_point"})
     for task in (by_class, by_object, by_id):
         assert task.backend.fixed_rows
         assert isinstance(task.backend.open().unwrapped, OneRow)

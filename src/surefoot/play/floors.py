@@ -18,7 +18,9 @@ from gymnasium import wrappers
 
 from surefoot.errors import InputError
 from surefoot.play.envs.source import parse_wrapper
+from surefoot.play.envs.vector import OneRow
 
+VECTORIZATION = "vectorization_mode"  # the argument of ``gymnasium.make_vec``
 DOCS = "guides/floor-and-ceiling.md"
 
 
@@ -179,6 +181,10 @@ for _version in ("v4", "v5"):
         },
     }
 
+# Vector entry points whose every row has the rules of the ID, by their source: 1 at every step of an episode, 0 at the
+# one that starts the row again.
+VECTORS = dict.fromkeys(("CartPole-v0", "CartPole-v1"), "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv")
+
 # Wrappers that pass actions and rewards on as they are.
 TRANSPARENT = (wrappers.OrderEnforcing, wrappers.PassiveEnvChecker, wrappers.TimeLimit, wrappers.FlattenObservation)
 # All wrappers that rules are known behind, by what they are called in setups.
@@ -208,10 +214,16 @@ def known_rules(environment: gymnasium.Env[Any, Any], *transparent: type) -> Rul
         elif type(layer) not in (*TRANSPARENT, *transparent):
             return None
         layer = layer.env
+    made: Any = layer
+    if isinstance(layer, OneRow):
+        made = layer.simulator
+        spec = made.spec
     rules = None
     if spec is not None and _is_registered(spec.id, spec.kwargs):
-        kind = f"{type(layer).__module__}:{type(layer).__name__}"
-        if kind == gymnasium.registry[spec.id].entry_point:
+        entry_point = gymnasium.registry[spec.id].entry_point
+        if isinstance(layer, OneRow):
+            entry_point = VECTORS.get(spec.id)
+        if f"{type(made).__module__}:{type(made).__name__}" == entry_point:
             rules = KNOWN[spec.id]
     for arguments in reversed(clips):  # the innermost comes first
         rules = _clip_rules(rules, arguments)
@@ -238,6 +250,9 @@ def named_rules(
     # Code that is imported may register another environment under a known ID.
     if env_modules or ":" in environment:
         return None
+    # Around a vector environment there are other wrappers of the same names.
+    if wrappers and VECTORIZATION in (env_kwargs or {}):
+        return None
     rules = None
     if _is_registered(environment, env_kwargs or {}):
         rules = KNOWN[environment]
@@ -258,7 +273,15 @@ def _is_registered(name: str, arguments: Mapping[str, Any]) -> bool:
     registered = gymnasium.registry.get(name)
     if name not in KNOWN or registered is None or not str(registered.entry_point).startswith("gymnasium.envs."):
         return False
-    return _without_rendering({**registered.kwargs, **arguments}) == _without_rendering(registered.kwargs)
+    made = {**registered.kwargs, **arguments}
+    if VECTORIZATION in made:
+        if made.pop(VECTORIZATION) != "vector_entry_point" or name not in VECTORS:
+            return False
+        if registered.vector_entry_point != VECTORS[name]:
+            return False
+        # It ends rows by itself; what a step pays is the same.
+        made.pop("max_episode_steps", None)
+    return _without_rendering(made) == _without_rendering(registered.kwargs)
 
 
 def _without_rendering(arguments: Mapping[str, Any]) -> dict[str, Any]:
