@@ -502,25 +502,6 @@ def test_a_sequential_run_divides_budgets_as_its_certificate_does(sigma, unit, m
     assert asked.value.args == (unit,)
 
 
-def test_a_certificate_says_what_may_be_attacked_and_where_the_noise_belongs():
-    texts = {}
-    for channel, noise in {
-        "observations": (ACT, 0.0),
-        "actions": (0.0, ACT),
-        "observations and actions": (OBS, ACT),
-    }.items():
-        certificate = certify(made_up(RETURNS, *noise), [0.1], method="band")
-        assert certificate.channel == channel
-        texts[channel] = f"{certificate} {certificate.statement}".replace("\n", " ")
-        assert certificate.to_json().get("channel") == (None if channel == "observations" else channel)
-        assert f"perturbations of the {channel} of one episode" in texts[channel]
-    assert "wire" not in texts["observations"]
-    assert "any observation attack" in texts["observations"]
-    assert "any action attack" in texts["actions"]
-    for channel in ("actions", "observations and actions"):
-        assert texts[channel].count("noisy commands over an attacked wire is not covered") == 2
-
-
 def test_an_attack_is_compared_with_certificates_of_the_same_noise_on_actions_alone():
     certificate = certify(replace(made_up(RETURNS, 0.0, ACT), metadata={"action_sigma": ACT, "agent_sha256": "x"}), [1])
     assert certificate.is_about({"action_sigma": ACT, "agent_sha256": "x"}, 0.0)

@@ -590,8 +590,6 @@ def test_the_command_starts_from_an_sb3_model(tmp_path, capsys):
     card = zoo.load_card(out)
     assert (card["sigma"], card["training"]["init_from"]["name"]) == (0.1, "sac")
     assert isinstance(zoo.load(out).memory, Recurrent)
-    assert main(["train", "cartpole-5", "--sigma", "0.1", "--preset", "paper", "--init-from", "cartpole-5-s0"]) == 2
-    assert "--init-from cannot be combined with the preset paper" in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_another_memory_is_refused(tmp_path):
@@ -682,7 +680,6 @@ def test_the_command_selects_sigma(tmp_path, capsys, monkeypatch):
     for wrong, match in (
         ([], "train needs --sigma, the noise to train with, or --for-budget"),
         (["--for-budget", "0"], "--for-budget must be > 0 to select sigma, got 0"),
-        (["--for-budget", "0.2", "--preset", "paper"], "--for-budget cannot be combined with the preset paper"),
     ):
         assert main(["train", "cartpole-5", *wrong]) == 2
         assert match in capsys.readouterr().err

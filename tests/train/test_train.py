@@ -454,8 +454,6 @@ def test_the_command_trains_several_seeds(tmp_path, monkeypatch, capsys):
     assert (card["training"]["seed"], card["training"]["settings"]["repeats"]) == (1, 2)
     assert main([*call, "--repeats", "0", "--out", str(tmp_path / "none")]) == 2
     assert "repeats must be at least 1, got 0" in capsys.readouterr().err
-    assert main(["train", "cartpole-5", "--sigma", "0.1", "--preset", "ppo", "--repeats", "2"]) == 2
-    assert "--repeats cannot be combined with the preset ppo, which takes --memory" in capsys.readouterr().err
 
 
 # --- what the learner sees ------------------------------------------------------------------------------------------
