@@ -25,7 +25,7 @@ EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "ray": (("ray",), "running on several machines"),
     "cases": (("crazyflow",), "simulators of published robots"),
     "completion": (("argcomplete",), "completion of options in the shell"),
-    "train": (("stable-baselines3", "tensorboard"), "training with Stable-Baselines3, and unpickling its agents"),
+    "train": (("stable-baselines3",), "training with Stable-Baselines3, and unpickling its agents"),
 }
 REQUIRED = ("numpy", "scipy", "rich")
 

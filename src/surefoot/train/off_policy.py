@@ -193,8 +193,6 @@ def _train_one(run: TrainingRun, settings: OffPolicySettings) -> Policy:
                 # There is time to lose nothing; a kill loses what came after the last checkpoint.
                 save_checkpoint(folder, model)
                 raise
-            finally:
-                validation.close()
         policy = policy_from_weights(task.spaces, folder.curve.best_weights, f"{task.name}-s{run.sigma:g}")
     folder.curve.steps = model.num_timesteps
     folder.finish(policy, run.card(f"stable_baselines3.{type(model).__name__}", settings))
@@ -211,7 +209,6 @@ class ValidationCallback(BaseCallback):
         self.run = run
         self.settings = settings
         self.folder = folder
-        self.board = _tensorboard_writer(folder.path / "tensorboard")
         self.saved = time.monotonic()
 
     def _on_step(self) -> bool:
@@ -234,7 +231,8 @@ class ValidationCallback(BaseCallback):
             device=self.model.device.type if isinstance(self.model, DDPG) else "cpu",
         )
         mean = float(played.returns.mean())
-        self._report(mean)
+        if self.run.progress is not None:
+            self.run.progress(self.num_timesteps, self.settings.total_steps, curve)
         if number % CHECKPOINT_EVERY == 0 or time.monotonic() - self.saved >= CHECKPOINT_SECONDS:
             save_checkpoint(self.folder, self.model)
             self.saved = time.monotonic()
@@ -242,23 +240,10 @@ class ValidationCallback(BaseCallback):
         is_last = self.num_timesteps >= self.settings.total_steps
         return not (is_last or is_perfect(self.run.task, self.settings, mean))
 
-    def close(self) -> None:
-        """Close the TensorBoard file."""
-        if self.board is not None:
-            self.board.close()
-
     def _exploration(self) -> float:
         """Return DQN's rate of random actions, or the noise on DDPG's."""
         rate: float = getattr(self.model, "exploration_rate", getattr(self.settings, "exploration_noise", 0.0))
         return round(rate, 4)
-
-    def _report(self, mean: float) -> None:
-        if self.board is not None:
-            self.board.add_scalar("validation/mean_return", mean, self.num_timesteps)
-            self.board.add_scalar("validation/best_mean_return", self.folder.curve.best, self.num_timesteps)
-            self.board.add_scalar("rollout/exploration", self._exploration(), self.num_timesteps)
-        if self.run.progress is not None:
-            self.run.progress(self.num_timesteps, self.settings.total_steps, self.folder.curve)
 
 
 def is_perfect(task: Task, settings: OffPolicySettings, mean: float) -> bool:
@@ -351,15 +336,6 @@ def _progress_of_part(progress: TrainingProgress | None, number: int, repeats: i
     if progress is None:
         return None
     return lambda step, of, curve: progress(number * of + step, repeats * of, curve)
-
-
-def _tensorboard_writer(folder: Path) -> Any:
-    """Return a TensorBoard writer where TensorBoard is installed; the CSV holds the same numbers."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder))
 
 
 def _check_off_policy(seed: int, settings: OffPolicySettings) -> None:
