@@ -411,6 +411,14 @@ def test_more_rewards_than_a_file_may_have_are_refused_after_the_first_block(mon
         ),
         (lambda: certify_per_step(replace(record(np.ones((5, 3))), metadata={}), [0.1]), "run them with per_step=True"),
         (lambda: certify_per_step(record(np.ones((5, 3)), (1, 2)), [0.1]), "must contain 0"),
+        (
+            lambda: certify_per_step(replace(record(np.ones((5, 3))), returns=np.ones(5), ceiling=2.0), [0.1]),
+            "add up to 3 to 3, expected from the floor -3 to the ceiling 2",
+        ),
+        (
+            lambda: certify_per_step(replace(record(-np.ones((5, 3)), (-1, 0)), returns=np.zeros(5), floor=0.0), [0.1]),
+            "add up to at most 0 in 3 steps, expected more than the floor 0",
+        ),
         (lambda: certify_per_step(record(np.ones((5, 3))), [-1]), "budget must be a finite number"),
     ],
 )
