@@ -56,7 +56,7 @@ class RewardLaw:
 
     def worst(self, c: float) -> float:
         """Return the most that may be certified at e / sigma = c: the higher one of T4 and T8."""
-        return max(self.by_steps(c), by_sums(self.draw(np.random.default_rng(0), 100_000), c, self.low))
+        return max(self.by_steps(c), by_sums(self.draw(np.random.default_rng(0), 20_000), c, self.low))
 
     def best(self, c: float) -> float:
         """Return the mirror image."""
@@ -78,7 +78,7 @@ def by_sums(paid, c, low):
     is_over = np.concatenate([np.isnan(paid[:, 1:]), np.ones((len(paid), 1), dtype=bool)], axis=1)
     sure = np.cumsum(np.nan_to_num(paid), axis=1) + np.where(is_over, 0.0, left)
     # every point of a grid at the middle of its cell: finer than a test of so few episodes can tell
-    points = np.linspace(steps * low, np.nanmax(sure), 2_001)
+    points = np.linspace(steps * low, np.nanmax(sure), 1_001)
     points = (points[1:] + points[:-1]) / 2
     lost = [np.searchsorted(np.sort(column), points) / len(paid) for column in sure.T]
     reached = [stats.norm.sf(stats.norm.ppf(share) + c * math.sqrt(t)) for t, share in enumerate(lost, start=1)]
