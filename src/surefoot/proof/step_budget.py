@@ -18,7 +18,7 @@ import numpy as np
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import number
-from surefoot.proof.bounds.step_scores import RewardRuns
+from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns
 from surefoot.proof.certificate import Certificate, Floats, common_fields
 from surefoot.proof.planning.bettors import PLANNER_VERSION
 from surefoot.proof.planning.strategies import BoundedMeans, bets_as_json, bound_step_means
@@ -165,6 +165,12 @@ def _ends_of_returns(rewards: RewardRuns, episodes: Episodes) -> tuple[float, fl
         raise InputError(
             f"rewards of at most {rewards.high:g} add up to at most {rewards.ceiling:g} in {rewards.n_steps} steps, "
             f"expected more than the floor {episodes.floor:g}; give the true floor and range of rewards"
+        )
+    totals = OrderedRewards(rewards).outcomes
+    if not rewards.are_within(totals, floor, ceiling):
+        raise InputError(
+            f"the rewards of an episode add up to {totals.min():g} to {totals.max():g}, expected from the floor "
+            f"{floor:g} to the ceiling {ceiling:g}"
         )
     return floor, ceiling
 

@@ -112,7 +112,7 @@ def test_what_is_sure_is_the_least_return_that_may_follow():
     assert runs.mirrored().asked.size == 0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     st.integers(0, 1000),
     st.lists(st.tuples(st.floats(0, 0.9999), st.sampled_from(STEPS_ASKED.tolist())), min_size=6, max_size=6),

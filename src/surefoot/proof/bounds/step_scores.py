@@ -125,6 +125,11 @@ class RewardRuns:
         """Return the same episodes with minus their rewards, for upper bounds."""
         return RewardRuns(-self.values, self.begins, self.ends, self.first, self.n_steps, -self.high, -self.low)
 
+    def are_within(self, totals: Floats, floor: float, ceiling: float) -> bool:
+        """Return whether sums of rewards are between floor and ceiling, up to the rounding of sums."""
+        rounding = _ROUNDING * (self.ceiling - self.floor)
+        return bool(np.all((totals >= floor - rounding) & (totals <= ceiling + rounding)))
+
     @property
     def floor(self) -> float:
         """The lowest sum of so many rewards."""
@@ -252,8 +257,7 @@ class OrderedRewards(OrderedOutcomes):
         rewards = self.rewards
         if guesses is None:
             raise ValueError("a score of rewards needs guesses")
-        # up to the rounding of sums
-        if self.outcomes.min(initial=np.inf) < floor - _ROUNDING * (rewards.ceiling - rewards.floor):
+        if not rewards.are_within(self.outcomes, floor, rewards.ceiling):
             raise ValueError(f"no return may be below the floor {floor}")
         points, means, *times = guesses
         if not np.all((means >= 0) & (means < 1)):
