@@ -14,6 +14,7 @@ from pages import attacked, certified
 from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
+from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
 from surefoot.proof.query import certify, certify_shared_budget
 from surefoot.proof.rounding import format_lower, format_upper
@@ -246,3 +247,11 @@ def test_a_check_that_was_skipped_is_not_counted_as_passed(runs):
     verdict = {"bounds_recomputed": True, "checks": [*checks, checks[0]], "not_checked": []}
     written = write_evidence(read_run(runs / "a"), verdict, runs / "a", command="verify")
     assert "2 checks passed, none failed" in written.read_text(encoding="utf-8")
+
+
+def test_evidence_that_cannot_be_written_says_which_check_was_not_passed(runs):
+    """Also one that was skipped, for want of a package; episodes are rerun for no page."""
+    checks = [{"name": name, "result": "skipped", "detail": f"no {name}"} for name in ("floor and ceiling", "replay")]
+    verdict = {"bounds_recomputed": False, "checks": checks, "not_checked": []}
+    with pytest.raises(InputError, match=r"no evidence is written \(floor and ceiling: no floor and ceiling\)"):
+        write_evidence(read_run(runs / "a"), verdict, runs / "a", command="verify")

@@ -85,9 +85,10 @@ class Curve {
     this.at = frame(root, size, [0, last], [low - pad, high + pad], { x: name, y: "mean return" }, { yTicks: ticks(low, high, size.height > 320 ? 6 : 4) });
     this.shade(root);
     for (const series of this.data.series.filter((one) => one.on)) this.series(root, series);
-    this.tags(root);
     this.cross = svg("g", { "aria-hidden": "true" });
     root.append(this.cross);
+    // Over the line of the budget, which must not strike words out.
+    this.tags(root);
     root.addEventListener("pointermove", (event) => this.hover(event, root));
     root.addEventListener("pointerdown", (event) => this.hover(event, root));
     this.plot.replaceChildren(root);
