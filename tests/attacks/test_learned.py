@@ -361,6 +361,8 @@ def damaged(path, tmp_path, change):
     [
         (lambda header, arrays: header.update(schema=ATTACKER_SCHEMA + 1), "has schema 2, this version reads 1"),
         (lambda header, arrays: header.update(max_steps=0), "max_steps is not a whole number from 1 to 1,000,000"),
+        (lambda header, arrays: header.update(channel="wires"), "channel is 'wires', expected one of observations"),
+        (lambda header, arrays: header.pop("channel"), "channel"),
         (lambda header, arrays: header.update(max_steps=10**400), "max_steps is not a whole number"),
         (lambda header, arrays: header.pop("card"), "card"),
         (lambda header, arrays: arrays.update(more=np.zeros(2)), "is not a readable learned attacker"),

@@ -140,6 +140,15 @@ def test_an_attacker_is_learned_for_a_budget_per_step(scope):
     assert whole._judge(whole.collect(0.5, budgets))[2].any()
 
 
+def test_an_attacker_of_actions_is_learned_for_a_budget_per_step():
+    scope = Scope(per_step=True, norm="linf")
+    plan = replace(plan_of(SWING, scope), noise=Noise.of(0.0, 0.2), channels=("actions",))
+    attacker = train_attacker(plan, [0.3], SHORT)
+    grid = AttackGrid(base=plan, budgets=(0.3,), method="learned", attacker=attacker)
+    used = play(grid.plan(0.3, None)).budget_used
+    assert 0.05 < used.min() <= used.max() <= 0.3
+
+
 def test_it_is_compared_with_no_certificate_and_drawn_with_none(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     agent = ("cartpole-1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2")

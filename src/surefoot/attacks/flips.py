@@ -27,7 +27,7 @@ from surefoot.files import write_npz
 from surefoot.play.channel import View
 
 ATTACKER_SCHEMA = 1
-SEARCH_STEPS = 12
+THOROUGH_STEPS = 12
 PUSH_STEPS = 5
 PUSH_RATE = 0.5  # of the way to what the gradient asks for: what a step of the search for a push goes
 SPENT = 0.04  # of the budget: with less left nothing is tried
@@ -99,7 +99,7 @@ class FlipAttack(Described):
         if tried.numel() == 0:
             return found
         found[tried] = find_shortest_flips(
-            batch.select_rows(tried), harmful[tried], gap[tried], left[tried], SEARCH_STEPS
+            batch.select_rows(tried), harmful[tried], gap[tried], left[tried], THOROUGH_STEPS
         )
         return found
 

@@ -27,7 +27,7 @@ from surefoot.play.streams import Purpose
 PRICES = (4.0, 8.0)
 PUSH_PRICES = (1.0, 2.0, 4.0, 8.0, 16.0)
 LEAST_GAPS = (0.25, 0.5, 1.0, 2.0)
-HARMFUL = (0.3, 0.5)
+HARMFUL_SHARES = (0.3, 0.5)
 FIRST_EPISODES = 32
 
 
@@ -97,7 +97,7 @@ def list_candidates(budget: float, unit: float, smoothing: Smoothing) -> list[Ca
     candidates = []
     for price in PRICES:
         for least_gap in LEAST_GAPS:
-            for harmful in HARMFUL:
+            for harmful in HARMFUL_SHARES:
                 rule = FlipRule(budget=budget, price=price * unit, least_gap=least_gap * unit, harmful=harmful)
                 candidates.append(Candidate(rule))
     return candidates

@@ -122,6 +122,7 @@ def _add_bundle(parser: argparse.ArgumentParser) -> None:
     section(parser, RUN).add_argument(
         "--bundle",
         action="store_true",
+        default=None,
         help="copy the agent's file and its statistics into the run directory, so that 'surefoot verify DIR' needs "
         "nothing else elsewhere",
     )
