@@ -6,18 +6,18 @@ from surefoot.files import read_json
 
 def test_of_several_attacks_the_lowest_mean_of_each_budget_is_shown():
     attacks = {"random": [[-10.0, 1.0], [-30.0, 1.0]], "uniform": [[-12.0, 2.0], [-20.0, 1.0]]}
+    losses = {"random": [[0.5, 0.1], [20.5, 0.3]], "uniform": [[2.5, 0.2], [10.5, 0.4]]}
     found = {
         "sigma": 0.5,
         "budgets": [0.1, 0.2],
         "mean": -9.0,
         "error": 0.5,
         "lower": [-20.01, -50.0],
-        "unattacked": -9.5,
     }
-    rows = table({"cases": {"Pendulum-v1": {**found, "attacks": attacks}}}).splitlines()[2:]
+    rows = table({"cases": {"Pendulum-v1": {**found, "attacks": attacks, "losses": losses}}}).splitlines()[2:]
     # Certified values are rounded down.
-    assert rows[0] == "| Pendulum-v1 | 0.5 | -9.0 ± 0.5 | 0.1 | -20.1 | -12.0 ± 2.0 | -9.5 | `uniform` |"
-    assert rows[1] == "| Pendulum-v1 | 0.5 | -9.0 ± 0.5 | 0.2 | -50.0 | -30.0 ± 1.0 | -9.5 | `random` |"
+    assert rows[0] == "| Pendulum-v1 | 0.5 | -9.0 ± 0.5 | 0.1 | -20.1 | -12.0 ± 2.0 | 2.5 ± 0.2 | `uniform` |"
+    assert rows[1] == "| Pendulum-v1 | 0.5 | -9.0 ± 0.5 | 0.2 | -50.0 | -30.0 ± 1.0 | 20.5 ± 0.3 | `random` |"
 
 
 def test_the_page_shows_what_was_measured_and_no_attack_contradicts_a_certificate():
