@@ -196,11 +196,11 @@ def test_the_rule_that_hurts_most_is_kept(scripted):
         FlipRule(budget=budget, price=8 * 0.1, least_gap=0.5 * 0.1, harmful=0.3) for budget in (0.1, 0.4)
     )
     assert attacker.card["selection"] == [10.0, 10.0]
-    # 16 rules, eight, four; each round has fresh episodes, the same for all rules, none of them those measured.
-    purposes = [plan.purpose for plan in scripted[:28]]
+    # Eight rules, four, two; each round has fresh episodes, the same for all rules, none of them those measured.
+    purposes = [plan.purpose for plan in scripted[:14]]
     rounds = [(Purpose.ATTACK_SELECTION, number) for number in range(3)]
-    assert purposes == [rounds[0]] * 16 + [rounds[1]] * 8 + [rounds[2]] * 4
-    assert [plan.n_episodes for plan in scripted[15:17]] == [32, 64]
+    assert purposes == [rounds[0]] * 8 + [rounds[1]] * 4 + [rounds[2]] * 2
+    assert [plan.n_episodes for plan in scripted[7:9]] == [32, 64]
 
 
 def test_of_an_agent_with_noise_the_price_of_pushes_is_learned(scripted):

@@ -26,7 +26,7 @@ from surefoot.play.streams import Purpose
 # Of flips, and of pushes, which have nothing else to learn; times the median gap.
 PRICES = (4.0, 8.0)
 PUSH_PRICES = (1.0, 2.0, 4.0, 8.0, 16.0)
-LEAST_GAPS = (0.25, 0.5, 1.0, 2.0)
+LEAST_GAPS = (0.5, 2.0)
 HARMFUL_SHARES = (0.3, 0.5)
 FIRST_EPISODES = 32
 
