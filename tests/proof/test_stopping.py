@@ -16,14 +16,13 @@ from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.proof import stopping
 from surefoot.proof.bounds.bands import tail_tight
-from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.forecast import best_achievable, forecast
 from surefoot.proof.planning.proposals import plug_in_means
 from surefoot.proof.planning.strategies import CLAIM_SHARE
 from surefoot.proof.query import Query, certify
-from surefoot.proof.stopping import Monitor, StoppingRule
+from surefoot.proof.stopping import Monitor, StoppingRule, worst_mean_upper
 from surefoot.runs.certified import certified_run
 from surefoot.runs.rollout import rollout
 from toys import constant, geometric, pay_steps, toy_task

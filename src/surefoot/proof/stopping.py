@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof.bounds.bands import tail_tight
-from surefoot.proof.bounds.from_band import worst_mean_upper
+from surefoot.proof.bounds.bands import Band, tail_tight
+from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.episode_budget import EpisodeCertificate, certificate_of
 from surefoot.proof.planning.proposals import plug_in_means
@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 
 _GROWTH = 1.02  # the next look comes when there are this many times as many episodes, or after the next block
 _FIRST_REFUTATION = 1000  # episodes
+_CLEARANCE = 1e-9  # relative: more than rounding could do
 
 
 class StoppingMonitor(ABC):
@@ -49,6 +50,19 @@ class StoppingMonitor(ABC):
     @abstractmethod
     def _look(self, *returns: Floats) -> str | None:
         """Compute the bounds, and return why no more episodes are needed, or None."""
+
+
+def worst_mean_upper(band: Band, floor: float, ceiling: float, scaled_budget: float) -> float:
+    """Return an upper bound of the worst-case mean itself: no number of episodes could certify more.
+
+    P(X >= x) <= 1 - P(X <= y) for every y < x, and the worst-case mean grows with P(X >= x).
+    """
+    gaps = np.diff(np.concatenate([[floor], band.points, [ceiling]]))
+    # who stays at an earlier point stays at this one
+    survival = np.concatenate([[1.0], 1 - np.maximum.accumulate(band.cdf_lower)])
+    # rounded up: twice, as products and sums are
+    shifted = shift_down(np.minimum(survival * (1 + _CLEARANCE), 1.0), scaled_budget)
+    return floor + float(gaps @ shifted) * (1 + _CLEARANCE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,19 +49,6 @@ def mean_upper(band: Band, ceiling: float, scaled_budget: ArrayLike) -> Floats:
     return ceiling - _shifted_sum(np.concatenate([band.points, [ceiling]]), _best_cdf(band), scaled_budget)
 
 
-def worst_mean_upper(band: Band, floor: float, ceiling: float, scaled_budget: float) -> float:
-    """Return an upper bound of the worst-case mean itself: no number of episodes could certify more.
-
-    P(X >= x) <= 1 - P(X <= y) for every y < x, and the worst-case mean grows with P(X >= x).
-    """
-    _check_inside(band, floor, ceiling)
-    gaps = np.diff(np.concatenate([[floor], band.points, [ceiling]]))
-    survival = np.concatenate([[1.0], 1 - _best_cdf(band)])
-    # rounded up: twice, as products and sums are
-    shifted = shift_down(np.minimum(survival * (1 + _CLEARANCE), 1.0), scaled_budget)
-    return floor + float(gaps @ shifted) * (1 + _CLEARANCE)
-
-
 def probability_lower(
     band: Band, threshold: float, scaled_budget: ArrayLike, floor: float, ceiling: float | None = None
 ) -> Floats:
@@ -150,19 +137,17 @@ def cvar_upper(band: Band, q: float, scaled_budget: ArrayLike, floor: float, cei
     x_k is the upper bound of the q-quantile: no return of the lowest share q exceeds the quantile. Without a ceiling it
     may be infinite, and so is the bound.
     """
-    tops = quantile_upper(band, q, scaled_budget, floor, ceiling)
     stayed = _best_cdf(band)
 
-    def at(r: float, top: float) -> float:
+    def at(r: float) -> float:
+        top = float(quantile_upper(band, q, r, floor, ceiling))
         if not np.isfinite(top):
             return np.inf
         ends = np.append(np.minimum(band.points, top), top)
         below = np.minimum(shift_down(stayed, r) * (1 - _CLEARANCE) / q, 1.0)
         return top - float(np.diff(ends) @ below)
 
-    scaled_budgets = np.asarray(scaled_budget, dtype=np.float64)
-    found = [at(r, top) for r, top in zip(scaled_budgets.ravel().tolist(), tops.ravel().tolist(), strict=True)]
-    return np.array(found, dtype=np.float64).reshape(scaled_budgets.shape)
+    return _at_each(at, scaled_budget)
 
 
 def _best_survival(band: Band) -> Floats:

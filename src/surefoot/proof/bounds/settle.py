@@ -78,9 +78,7 @@ class Planner(Protocol):
     def next_bet(self, past: OrderedOutcomes, account: CapitalAccount) -> Bet | None:
         """Return the bet on the returns right after those of ``past``, or None if there will be none.
 
-        Args:
-            past: The returns up to the end of the last bet; no others.
-            account: What the bets on them have earned: to read.
+        ``past`` ends with the last bet; ``account`` is what the bets on it have earned, to read.
         """
         ...
 
@@ -140,11 +138,7 @@ class CapitalAccount:
         self._score: Score | None = None
 
     def settle_bet(self, bet: Bet, returns: OrderedOutcomes) -> None:
-        """Add what a bet has earned on those of its returns that have come.
-
-        Raises:
-            ValueError: If it is no fair bet (a).
-        """
+        """Add what a bet has earned on those of its returns that have come; raise ValueError if it is not fair (a)."""
         # (a) the planner has seen all returns before n_settled: nothing is bet on them
         if bet.first < self.n_settled or bet.last <= bet.first:
             raise ValueError(f"returns {bet.first} to {bet.last} cannot be bet on, {self.n_settled} are settled")
@@ -315,10 +309,7 @@ class Settlement:
         self._has_opened = False
 
     def after(self, returns: ArrayLike | OrderedOutcomes) -> WorstMeans:
-        """Return the bounds after all returns so far, which begin with those of earlier calls.
-
-        Args:
-            returns: The returns in order, or outcomes that know their own limits.
+        """Return the bounds after all returns so far, or outcomes that know their limits; those of earlier calls first.
 
         Raises:
             InputError: If a return is outside of floor and ceiling.

@@ -210,9 +210,7 @@ def sum_score(
     E psi <= V_c for all rewards, all guesses in [0, 1) and all steps, good or bad.
 
     Args:
-        points: Points above the floor, ascending.
-        survival: A guess for each.
-        steps: For each a step that is asked.
+        points: Points above the floor, ascending; ``survival`` has a guess for each, ``steps`` a step that is asked.
         scaled_budget: What the budgets of all steps add up to, in units of sigma.
         limits: Rewards with the same limits as those that are scored.
         floor: No return is below it.
