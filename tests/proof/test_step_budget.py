@@ -154,6 +154,11 @@ def test_planted_half_the_budget():
     assert too_many(high, 20, ALPHA)
 
 
+def test_planted_half_the_budget_where_sums_are_better():
+    low, _ = misses(REWARDS["won at any time"], 12, 200, claimed=0.5)
+    assert too_many(low, 12, ALPHA)
+
+
 @pytest.mark.parametrize(
     ("draw", "low", "planted"),
     [(lives, 0.0, ""), (lives, 0.0, "bets"), (over_when_won, -1.0, ""), (over_when_won, -1.0, "steps")],
