@@ -58,6 +58,20 @@ class Honest(gymnasium.Env):
         """Do nothing."""
 
 
+class Talks(Honest):
+    """Prints, as its libraries in C do."""
+
+    def misbehave(self):
+        print("a word of Python")
+        os.write(1, b"a word of C\n")
+
+
+def talk(seen):
+    """Answer with a word too much."""
+    print("a word of the agent")
+    return 0
+
+
 # --- those that end their process ---
 
 

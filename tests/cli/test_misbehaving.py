@@ -169,3 +169,11 @@ def test_what_is_kept_from_block_to_block_shows_in_another_order(capsys, monkeyp
     assert checks["independence"]["result"] == "failed"
     assert checks["replay"]["result"] == "failed"
     assert "block 1: " in checks["replay"]["detail"]
+
+
+def test_what_environments_and_agents_print_is_no_part_of_the_json(capfd):
+    call = ["certify", "--env", "misbehaving:Talks", "--agent", "misbehaving:talk", *FEW, "--episodes", 2, "--json"]
+    assert cli.main([str(word) for word in (*call, "--workers", 1, "--out", "run")]) == 0
+    printed = capfd.readouterr()
+    assert json.loads(printed.out)["n_episodes"] == 2
+    assert all(f"a word of {who}" in printed.err for who in ("Python", "C", "the agent"))

@@ -130,7 +130,7 @@ def _find_task(agent: object, given: str | Task | None) -> Task:
     if "environment" in card:
         return task_of_card(card)
     if card.get("task") is None:
-        raise InputError(f"nothing says what {agent} was trained on; give task= or env=")
+        raise InputError(f"nothing says what {agent} was trained on; name its task or environment")
     return as_task(card["task"])
 
 

@@ -8,7 +8,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout, suppress
 from typing import Any, TextIO, cast
 
 from surefoot import __version__
@@ -68,6 +68,14 @@ class PlainText:
         return getattr(self._stream, name)
 
 
+class Aside(PlainText):
+    """Where everything goes but the document of ``--json``: environments and agents of users may print too."""
+
+    def __init__(self, stream: TextIO, document: TextIO) -> None:
+        super().__init__(stream)
+        self.document = document
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = arguments
@@ -88,7 +96,9 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
             if "_ARGCOMPLETE" in os.environ:
                 _complete_words(parser)
             parser.set_defaults(command_line=f"{parser.prog} {shlex.join(arguments)}")
-            code = _run_command(parser.parse_args(arguments))
+            parsed = parser.parse_args(arguments)
+            with _aside() if getattr(parsed, "json", False) else nullcontext():
+                code = _run_command(parsed)
             # Here, where a reader that is gone or a full disk is still reported, and not at the interpreter's end.
             sys.stdout.flush()
     except InputError as error:
@@ -118,6 +128,11 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
     except Exception as error:
         return _report_crash(error)
     return code
+
+
+def _aside() -> AbstractContextManager[Any]:
+    """Leave standard output to ``print_json``."""
+    return redirect_stdout(cast("TextIO", Aside(sys.stderr, document=sys.stdout)))
 
 
 def _run_command(parsed: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import re
+import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -322,7 +323,7 @@ def say(text: str, indent: str = "") -> None:
 
 def print_json(content: Mapping[str, Any]) -> None:
     """Print one JSON document; NaN and infinities, which are not JSON, are errors."""
-    print(json.dumps(content, indent=1, allow_nan=False))
+    print(json.dumps(content, indent=1, allow_nan=False), file=getattr(sys.stdout, "document", sys.stdout))
 
 
 def estimate(mean: float, sem: float) -> str:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -238,6 +239,10 @@ def _begin_worker(work: Callable[[Any, int], Any], plan: Any, parent: int) -> No
     _job = (work, plan)
     # Ctrl-C reaches the whole group: the parent decides, workers only obey it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What an environment or an agent prints, its libraries in C too, is no part of what a command prints.
+    sys.stdout = sys.stderr
+    with suppress(OSError):
+        os.dup2(2, 1)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
