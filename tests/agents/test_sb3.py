@@ -594,15 +594,15 @@ def test_written_bytes_are_the_same_each_time(tmp_path):
     ("policy", "match"),
     [
         (
-            from_callable(lambda seen: 0, shape=(4,), n_actions=3),
+            lambda: from_callable(lambda seen: 0, shape=(4,), n_actions=3),
             "only an MLP or a convolutional network with discrete actions, .*got CheckedOutput",
         ),
-        (replace(sb3.from_model(make("TD3", actions=ARM)), critic=None), "got Squashed with n_actions=None"),
+        (lambda: replace(sb3.from_model(make("TD3", actions=ARM)), critic=None), "got Squashed with n_actions=None"),
     ],
 )
 def test_what_cannot_be_written(tmp_path, policy, match):
     with pytest.raises(InputError, match=match):
-        write_zip(policy, tmp_path / "out.zip")
+        write_zip(policy(), tmp_path / "out.zip")
     assert not list(tmp_path.iterdir())
 
 
