@@ -110,6 +110,7 @@ class Noise:
 
         Args:
             largest: Its largest absolute value; where features differ, each in units of its own sigma.
+            what: What it is, for the message.
         """
         # Where features differ, the caller has divided each by its own sigma.
         sigma = self.sigma if self.features is None else 1.0
