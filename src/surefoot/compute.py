@@ -1,4 +1,9 @@
-"""How tensors are computed, for every folder that uses torch."""
+"""How tensors are computed, for every folder that uses torch.
+
+- ``expand_rows`` and ``row_norms``: one value for each row.
+- ``single_thread``, ``usable_cores`` and ``keep_freed_memory``: threads, cores and memory of this process.
+- ``processor_kind``: which kind of processor computes, on which the last bits of a network's output may depend.
+"""
 
 from __future__ import annotations
 

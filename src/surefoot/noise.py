@@ -115,6 +115,7 @@ class Noise:
 
         Args:
             largest: Its largest absolute value; where features differ, each in units of its own sigma.
+            what: What it is, for the message.
             is_double: Whether it comes to the noise in double precision.
         """
         # Where features differ, the caller has divided each by its own sigma.

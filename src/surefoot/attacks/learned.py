@@ -99,14 +99,21 @@ def read_view(view: View, max_steps: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LearnedAttacker:
-    """Proposes what its network says, for every budget."""
+    """Proposes what its network says, for every budget.
 
-    network: BudgetNetwork  # maps what ``read_view`` returns and the budget left to ``spend``'s first argument
-    # What a perturbation of each feature is measured in, as the ledger measures it; 0 where none is allowed.
+    Attributes:
+        network: Maps what ``read_view`` returns and the budget left to ``spend``'s first argument.
+        unit: What a perturbation of each feature is measured in, as the ledger measures it; 0 where none is allowed.
+        max_steps: The longest episode, by which time is measured.
+        channel: What it perturbs: observations or actions.
+        card: What it was trained on and how, JSON data.
+    """
+
+    network: BudgetNetwork
     unit: Tensor
-    max_steps: int  # the longest episode, by which time is measured
-    channel: str = "observations"  # what it perturbs: observations or actions
-    card: dict[str, Any] = field(default_factory=dict)  # what it was trained on and how, JSON data
+    max_steps: int
+    channel: str = "observations"
+    card: dict[str, Any] = field(default_factory=dict)
 
     @torch.no_grad()
     def propose(self, view: View) -> Tensor:

@@ -25,13 +25,18 @@ QUANTILES = (0.5, 0.75, 0.9)
 
 @dataclass(frozen=True)
 class GapRecorder:
-    """An attacker that changes nothing and notes how much worse an action could be made at every step."""
+    """An attacker that changes nothing and notes how much worse an action could be made at every step.
 
-    smoothing: Smoothing  # the noise that values are averaged over
-    # Whose reach counts: at steps where it changes the action, by how much that lowers the value. Without one it is the
-    # gap between the best and the worst value.
+    Attributes:
+        smoothing: The noise that values are averaged over.
+        attack: Whose reach counts: at steps where it changes the action, by how much that lowers the value. Without
+            one it is the gap between the best and the worst value.
+        gaps: What was noted.
+    """
+
+    smoothing: Smoothing
     attack: Attacker | None = None
-    gaps: list[Tensor] = field(default_factory=list)  # what was noted
+    gaps: list[Tensor] = field(default_factory=list)
 
     def propose(self, view: View) -> Tensor:
         """Note the gaps of this step, and propose no perturbation: so the whole budget is left at every step."""
