@@ -85,7 +85,7 @@ def tangent_lines(survival: Floats, scaled_budgets: ArrayLike) -> tuple[Floats, 
     return slopes, offsets
 
 
-def tangent_scores(points: Floats, survival: Floats, scaled_budget: float, floor: float) -> list[TangentScore]:
+def tangent_scores(points: Floats, survival: Floats, scaled_budget: ArrayLike, floor: float) -> list[TangentScore]:
     """Return the score of each row of guesses of P(X >= points).
 
     E psi(X) <= L for every distribution and all guesses in [0, 1), good or bad; beyond the last point the guess is 0.
@@ -93,7 +93,7 @@ def tangent_scores(points: Floats, survival: Floats, scaled_budget: float, floor
     Args:
         points: Points above the floor, ascending.
         survival: Rows of guesses, one for each point.
-        scaled_budget: The c of L_c.
+        scaled_budget: The c of L_c, or one for each point.
         floor: No return is below it.
     """
     knots = np.concatenate([[floor], points])
@@ -110,7 +110,7 @@ def tangent_scores(points: Floats, survival: Floats, scaled_budget: float, floor
     return scores
 
 
-def checked_score(guesses: Guesses | None, scaled_budget: float, floor: float) -> PlainScore | TangentScore:
+def checked_score(guesses: Guesses | None, scaled_budget: ArrayLike, floor: float) -> PlainScore | TangentScore:
     """Return the score that guesses make; without guesses, the return itself.
 
     Raises:
