@@ -100,8 +100,9 @@ class StepAccount(Account):
         for known_after in np.unique(steps):
             paid = np.bincount(whose, reward * (step < known_after), episodes.size)
             is_over = rewards.lengths[episodes] <= known_after
-            sure = paid + np.where(is_over, 0.0, (rewards.n_steps - known_after) * rewards.low)
-            sure -= 1e-12 * rewards.n_steps * (rewards.high - rewards.low)
+            to_come = np.where(is_over, 0.0, (rewards.n_steps - known_after) * rewards.low)
+            # Less than what is sure, by more than the error of the sums.
+            sure = paid + to_come - 1e-12 * rewards.n_steps * (rewards.high - rewards.low)
             for index in np.flatnonzero(steps == known_after):
                 scores += slope[index] * np.clip(sure - below[index], 0.0, points[index] - below[index])
         return scores, lowest
