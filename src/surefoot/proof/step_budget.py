@@ -167,7 +167,8 @@ def _ends_of_returns(rewards: RewardRuns, episodes: Episodes) -> tuple[float, fl
             f"expected more than the floor {episodes.floor:g}; give the true floor and range of rewards"
         )
     totals = OrderedRewards(rewards).outcomes
-    if not rewards.are_within(totals, floor, ceiling):
+    rounding = 1e-9 * (rewards.ceiling - rewards.floor)
+    if not floor - rounding <= totals.min() <= totals.max() <= ceiling + rounding:
         raise InputError(
             f"the rewards of an episode add up to {totals.min():g} to {totals.max():g}, expected from the floor "
             f"{floor:g} to the ceiling {ceiling:g}"

@@ -1,38 +1,27 @@
 """T4 and T8: a budget for every step instead of the whole episode, as scores of one episode.
 
-Let each perturbation have an l2 norm of at most e, and let the reward r_t of each of T steps (0 after the end) lie in
-[low, high], low <= 0 <= high. What has happened up to step t was touched by perturbations that together have an l2 norm
-of at most e sqrt(t). With the scaled budget c = e sqrt(T) / sigma, what e adds up to, write g_t(p) =
-Phi(Phi^-1(p) - c sqrt(t / T)), and V_c for the least mean return that any such attack leaves.
+Let each perturbation have an l2 norm of at most e, those up to step t together of at most e sqrt(t). Let the reward r_t
+of each of T steps (0 after the end) be in [low, high]. With c = e sqrt(T) / sigma, the scaled norm of all of them,
+let g_t(p) = Phi(Phi^-1(p) - c sqrt(t / T)), and V_c the least mean return that such an attack leaves.
 
 (a) T4. (r_t - low) / (high - low) is the probability of a yes to some question about the first t steps, so Theorem 1
-applies to its mean p_t without attack:
-
-    V_c >= sum over t of  low + (high - low) g_t(p_t).
+applies to its mean p_t without attack: V_c >= sum over t of low + (high - low) g_t(p_t).
 
 (b) g_t is convex and lies above each of its tangents. For ANY guesses q_t in [0, 1), made before the episode is seen,
 
     psi = sum over t of  low + (high - low) [g_t(q_t) - q_t g_t'(q_t)] + g_t'(q_t) (r_t - low)
 
-is a score of one episode whose mean is at most V_c. Bets on it need no union over the steps. psi is lowest where all
-rewards are: bets know what they can lose.
+is a score of one episode whose mean is at most V_c. It is lowest where all rewards are: bets know what they can lose.
 
-(c) T8. After step t the return is surely at least K_t: what has been paid, and low for each of the T - t steps left if
-the episode is not over. K_t is known after t steps. So for any times t(x), fixed before the episode is seen, and a
-floor a that no return is below, P(Y >= x) >= P(K_t(x) >= x) under attack, to which Theorem 1 applies:
+(c) T8. After step t the return is surely at least K_t: what was paid, and low for each of the T - t steps left if the
+episode is not over. K_t is known after t steps. So for any times t(x), fixed before the episode is seen, and a floor a
+that no return is below, P(Y >= x) is under attack at least P(K_t(x) >= x), to which Theorem 1 applies. Scores are those
+of ``tangent_scores`` with 1{K_t(x) >= x} for 1{X >= x} and g_t(x) for g_c, t the same from one point to the next.
 
-    V_c >= a + int from a up of  g_t(x)( P(K_t(x) >= x without attack) ) dx.
-
-Tangents at guesses q(x) make the score  a + int [g(q) - q g'(q)] dx + int g'(q(x)) 1{K_t(x) >= x} dx  of it as in
-``tangent_scores``. It is lowest where no x is known to be reached. Here q and t are constant between two points, and
-beyond the last point the guess is 0.
-
-(d) Both are scores for claims about the same V_c: a bettor may use now one and now the other, as earlier episodes
-advise. V_c falls with c. And let c >= r, and no return be outside of floor and ceiling. An attack for c that is scaled
-down to r, step by step, is an attack for r; the rest of it has an l2 norm of at most (c - r) sigma in all. The
-induction of Theorem 1 begins as well at an attacked game: given what has happened, noise around r/c of a perturbation
-is moved by the rest of it. So (V_c - floor) / range >= g((V_r - floor) / range), g for a scaled budget of c - r: all
-that ``settle`` and ``implied`` say of L_c is true of V_c.
+(d) Both are scores for claims about one V_c: a bettor may use them by turns. V_c falls with c. And let c >= r. Of an
+attack for c, r/c of each perturbation is an attack for r; the rest has an l2 norm of at most (c - r) sigma in all, and
+moves noise around what the first adds. Theorem 1 holds for that too, as its induction needs no unattacked game to begin
+with: (V_c - floor) / range >= Phi(Phi^-1((V_r - floor) / range) - (c - r)), as ``settle`` and ``implied`` say of L_c.
 """
 
 from __future__ import annotations
@@ -46,7 +35,7 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.proof.bounds.bands import Counts
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample, Samples
-from surefoot.proof.bounds.tangent_scores import Guesses, Score, tangent_lines
+from surefoot.proof.bounds.tangent_scores import Guesses, Score, TangentScore, checked_score, tangent_lines
 
 Floats = NDArray[np.float64]
 
@@ -106,9 +95,8 @@ class RewardRuns:
         """Return the episodes from one index up to another."""
         runs = slice(int(self.first[first]), int(self.first[last]))
         starts = self.first[first : last + 1] - self.first[first]
-        limits = (self.n_steps, self.low, self.high)
-        asked = (self.asked, self.sure[first:last])
-        return RewardRuns(self.values[runs], self.begins[runs], self.ends[runs], starts, *limits, *asked)
+        which = {"values": self.values[runs], "begins": self.begins[runs], "ends": self.ends[runs], "first": starts}
+        return replace(self, **which, sure=self.sure[first:last])
 
     def asked_after(self, steps: Counts) -> RewardRuns:
         """Return the same with what the return of each episode is surely at least, as is known after each step (c)."""
@@ -117,18 +105,12 @@ class RewardRuns:
         for column, step in zip(sure.T, steps.tolist(), strict=True):
             paid = self.values * np.clip(step - self.begins, 0, self.ends - self.begins)
             column[:] = np.add.reduceat(paid, self.first[:-1])
-            # low for each step that is left, unless the episode is over
             column[lengths > step] += self.low * (self.n_steps - step)
-        return replace(self, asked=steps, sure=sure)
+        return replace(self, asked=steps, sure=sure - _ROUNDING * (self.ceiling - self.floor))  # sums rounded down
 
     def mirrored(self) -> RewardRuns:
         """Return the same episodes with minus their rewards, for upper bounds."""
         return RewardRuns(-self.values, self.begins, self.ends, self.first, self.n_steps, -self.high, -self.low)
-
-    def are_within(self, totals: Floats, floor: float, ceiling: float) -> bool:
-        """Return whether sums of rewards are between floor and ceiling, up to the rounding of sums."""
-        rounding = _ROUNDING * (self.ceiling - self.floor)
-        return bool(np.all((totals >= floor - rounding) & (totals <= ceiling + rounding)))
 
     @property
     def floor(self) -> float:
@@ -153,8 +135,6 @@ class StepScore:
 
     def __call__(self, rewards: RewardRuns) -> Floats:
         """Score episodes."""
-        if rewards.size == 0:
-            return np.empty(0)
         # a step after the end pays 0, which is minus low above the least
         each = rewards.values * (self.paid[rewards.ends] - self.paid[rewards.begins])
         above = np.add.reduceat(each, rewards.first[:-1]) - rewards.low * self.paid[-1]
@@ -163,11 +143,8 @@ class StepScore:
 
 
 def step_scores(guesses: Floats, scaled_budget: float, n_steps: int, low: float, high: float) -> list[StepScore]:
-    """Return the score of each row of guesses of p_t, t = 1, 2, ..., n_steps (b).
-
-    E psi <= L_c for all rewards and all guesses in [0, 1), good or bad.
-    """
-    slopes, offsets = tangent_lines(guesses, _shifts(np.arange(1, n_steps + 1), scaled_budget, n_steps))
+    """Return the score of each row of guesses of p_t, t = 1 to n_steps (b): E psi <= V_c for all guesses in [0, 1)."""
+    slopes, offsets = tangent_lines(guesses, scaled_budget * np.sqrt(np.arange(1, n_steps + 1) / n_steps))
     scores = []
     for slope, offset in zip(slopes, offsets, strict=True):
         rounding = _ROUNDING * (high - low) * float((slope + 1).sum()) + _ROUNDING * n_steps * abs(low)
@@ -176,18 +153,9 @@ def step_scores(guesses: Floats, scaled_budget: float, n_steps: int, low: float,
     return scores
 
 
-def _shifts(steps: Floats | Counts, scaled_budget: float, n_steps: int) -> Floats:
-    """Return the scaled norm of all perturbations up to each step."""
-    shifts: Floats = scaled_budget * np.sqrt(steps / n_steps)
-    return shifts
-
-
 @dataclass(frozen=True, eq=False)
 class SumScore:
-    """The score of (c): along straight lines through (``knots``, heights) at what the return surely is.
-
-    ``heights``  for each step, what is known after it adds at each knot, the first of them the floor
-    """
+    """The score of (c): for each step what it adds to ``lowest``, along straight lines through (knots, heights)."""
 
     knots: Floats
     heights: Mapping[int, Floats]
@@ -197,35 +165,9 @@ class SumScore:
         """Score episodes."""
         scores = np.full(rewards.size, self.lowest)
         for step, heights in self.heights.items():
-            column = int(np.flatnonzero(rewards.asked == step)[0])
-            scores += np.interp(rewards.sure[:, column], self.knots, heights)
+            [sure] = rewards.sure.T[rewards.asked == step]
+            scores += np.interp(sure, self.knots, heights)
         return scores
-
-
-def sum_score(
-    points: Floats, survival: Floats, steps: Floats, scaled_budget: float, limits: RewardRuns, floor: float
-) -> SumScore:
-    """Return the score of guesses of P(K_t >= point), t the step that is named for each point (c).
-
-    E psi <= V_c for all rewards, all guesses in [0, 1) and all steps, good or bad.
-
-    Args:
-        points: Points above the floor, ascending; ``survival`` has a guess for each, ``steps`` a step that is asked.
-        scaled_budget: What the budgets of all steps add up to, in units of sigma.
-        limits: Rewards with the same limits as those that are scored.
-        floor: No return is below it.
-    """
-    knots = np.concatenate([[floor], points])
-    gaps = np.diff(knots)
-    slopes, offsets = tangent_lines(survival, _shifts(steps, scaled_budget, limits.n_steps))
-    heights = {}
-    for step in np.unique(steps).tolist():
-        rises = np.where(steps == step, gaps * slopes, 0.0)
-        heights[int(step)] = np.concatenate([[0.0], np.cumsum(rises)])
-    # of the sums of all rewards, too
-    summed = limits.n_steps * (limits.high - limits.low) * (1 + float(slopes.max(initial=0.0)))
-    rounding = _ROUNDING * (float(gaps @ (slopes + 1)) + abs(floor) + summed)
-    return SumScore(knots, heights, floor + float(gaps @ offsets) - rounding)
 
 
 class OrderedRewards(OrderedOutcomes):
@@ -233,8 +175,7 @@ class OrderedRewards(OrderedOutcomes):
 
     def __init__(self, rewards: RewardRuns, returns: Floats | None = None, samples: Samples | None = None) -> None:
         if returns is None:
-            paid = rewards.values * (rewards.ends - rewards.begins)
-            returns = np.add.reduceat(paid, rewards.first[:-1])
+            returns = np.add.reduceat(rewards.values * (rewards.ends - rewards.begins), rewards.first[:-1])
         super().__init__(returns, samples)
         self.rewards = rewards
 
@@ -247,27 +188,19 @@ class OrderedRewards(OrderedOutcomes):
         return Sample.of(score(self.rewards.rows(first, last)))
 
     def make_score(self, guesses: Guesses | None, scaled_budget: float, floor: float) -> Score:
-        """Return the score that guesses make: one for each step (b), or for points, with a step for each (c).
-
-        Raises:
-            ValueError: If the mean of the score could exceed the worst-case mean.
-        """
+        """Return the score that guesses make, checked: one for each step (b), or for points, each with a step (c)."""
         rewards = self.rewards
         if guesses is None:
             raise ValueError("a score of rewards needs guesses")
-        if not rewards.are_within(self.outcomes, floor, rewards.ceiling):
-            raise ValueError(f"no return may be below the floor {floor}")
-        points, means, *times = guesses
-        if not np.all((means >= 0) & (means < 1)):
-            raise ValueError("guesses of a probability must be in [0, 1)")
-        if not times:
-            if means.shape != (rewards.n_steps,):
-                raise ValueError("guesses need one probability for each step")
-            [score] = step_scores(means[None], scaled_budget, rewards.n_steps, rewards.low, rewards.high)
-            return score
-        [steps] = times
-        if not points.shape == means.shape == steps.shape or not np.all(np.diff(points, prepend=floor) >= 0):
-            raise ValueError("guesses need points that ascend from the floor, and a probability and a step for each")
-        if not np.isin(steps, rewards.asked).all():
-            raise ValueError("guesses are of steps that nothing was asked after")
-        return sum_score(points, means, steps, scaled_budget, rewards, floor)
+        points, means, *steps = guesses
+        if steps:
+            if steps[0].shape != points.shape or not np.isin(steps[0], rewards.asked).all():
+                raise ValueError("guesses need a step for each point, after which something was asked")
+            whole = checked_score((points, means), scaled_budget * np.sqrt(steps[0] / rewards.n_steps), floor)
+            assert isinstance(whole, TangentScore)
+            rises = {step: np.where(steps[0] == step, np.diff(whole.heights), 0.0) for step in np.unique(steps[0])}
+            heights = {int(step): np.append(0.0, np.cumsum(rise)) for step, rise in rises.items()}
+            return SumScore(whole.knots, heights, whole.lowest)
+        if means.shape != (rewards.n_steps,) or not np.all((means >= 0) & (means < 1)):
+            raise ValueError("guesses need one probability for each step, in [0, 1)")
+        return step_scores(means[None], scaled_budget, rewards.n_steps, rewards.low, rewards.high)[0]

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from surefoot.proof.bounds.gaussian_shift import shift_down
@@ -74,7 +74,7 @@ class TangentScore:
         return scores
 
 
-def tangent_lines(survival: Floats, scaled_budgets: ArrayLike) -> tuple[Floats, Floats]:
+def tangent_lines(survival: Floats, scaled_budgets: float | Floats) -> tuple[Floats, Floats]:
     """Return slope and intercept of the tangent of g_c at each guess (a); one c for all, or one for each."""
     c = np.asarray(scaled_budgets, dtype=np.float64)
     # minus infinity for a guess of 0, where tangent and curve are 0
@@ -85,7 +85,7 @@ def tangent_lines(survival: Floats, scaled_budgets: ArrayLike) -> tuple[Floats, 
     return slopes, offsets
 
 
-def tangent_scores(points: Floats, survival: Floats, scaled_budget: float, floor: float) -> list[TangentScore]:
+def tangent_scores(points: Floats, survival: Floats, scaled_budget: float | Floats, floor: float) -> list[TangentScore]:
     """Return the score of each row of guesses of P(X >= points).
 
     E psi(X) <= L for every distribution and all guesses in [0, 1), good or bad; beyond the last point the guess is 0.
@@ -93,7 +93,7 @@ def tangent_scores(points: Floats, survival: Floats, scaled_budget: float, floor
     Args:
         points: Points above the floor, ascending.
         survival: Rows of guesses, one for each point.
-        scaled_budget: The c of L_c.
+        scaled_budget: The c of L_c, or one for each point.
         floor: No return is below it.
     """
     knots = np.concatenate([[floor], points])
@@ -110,7 +110,7 @@ def tangent_scores(points: Floats, survival: Floats, scaled_budget: float, floor
     return scores
 
 
-def checked_score(guesses: Guesses | None, scaled_budget: float, floor: float) -> PlainScore | TangentScore:
+def checked_score(guesses: Guesses | None, scaled_budget: float | Floats, floor: float) -> PlainScore | TangentScore:
     """Return the score that guesses make; without guesses, the return itself.
 
     Raises:

@@ -21,7 +21,7 @@ from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.reset_luck import LuckyReturns, OrderedLuck, luck_score
 from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
 from surefoot.proof.bounds.seed_groups import GroupScore, OrderedGroups, SeedGroups
-from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns, step_scores, sum_score
+from surefoot.proof.bounds.step_scores import OrderedRewards, RewardRuns, step_scores
 from surefoot.proof.bounds.tangent_scores import Guesses, PlainScore, Score, tangent_scores
 from surefoot.proof.planning.luck_fit import fit_luck
 
@@ -307,6 +307,7 @@ def _propose_sum_scores(
         return []
     points, missed = _missed_sums(past, floor)
     shifts = scaled_budget * np.sqrt(past.asked / past.n_steps)
+    ordered = OrderedRewards(past, past.sure[:, -1])
     proposals = []
     for cutoff in cutoffs:
         [flat] = _guess_below(missed.ravel(), past.size, [cutoff])
@@ -314,8 +315,8 @@ def _propose_sum_scores(
         best = shift_down(guesses, shifts[:, None]).argmax(axis=0)
         guess = guesses[best, np.arange(points.size)]
         steps = past.asked[best].astype(np.float64)
-        score = sum_score(points, guess, steps, scaled_budget, past, floor)
-        proposals.append(Proposal(score, (points, guess, steps), cutoff))
+        all_guesses = (points, guess, steps)
+        proposals.append(Proposal(ordered.make_score(all_guesses, scaled_budget, floor), all_guesses, cutoff))
     return proposals
 
 

@@ -94,14 +94,15 @@ class StepAccount(Account):
         slope, at_none = self._tangents(guess, steps)
         below = np.concatenate([[self.floor], points[:-1]])
         lowest = self.floor + float(np.sum((points - below) * at_none))
-        most = rewards.n_steps * (rewards.high - rewards.low) * (1 + float(slope.max(initial=0.0)))
-        lowest -= 1e-12 * (float(np.sum((points - below) * (slope + 1))) + abs(self.floor) + most)
+        lowest -= 1e-12 * (float(np.sum((points - below) * (slope + 1))) + abs(self.floor))
         reward, whose, step = self._each_step(episodes)
         scores = np.full(episodes.size, lowest)
         for known_after in np.unique(steps):
             paid = np.bincount(whose, reward * (step < known_after), episodes.size)
             is_over = rewards.lengths[episodes] <= known_after
-            sure = paid + np.where(is_over, 0.0, (rewards.n_steps - known_after) * rewards.low)
+            to_come = np.where(is_over, 0.0, (rewards.n_steps - known_after) * rewards.low)
+            # Less than what is sure, by more than the error of the sums.
+            sure = paid + to_come - 1e-12 * rewards.n_steps * (rewards.high - rewards.low)
             for index in np.flatnonzero(steps == known_after):
                 scores += slope[index] * np.clip(sure - below[index], 0.0, points[index] - below[index])
         return scores, lowest
