@@ -34,10 +34,8 @@ from surefoot.errors import InputError
 from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import get_task
 from toys import from_callable, plan_for, short_pole
 
-TASK = get_task("cartpole-5")
 SMOOTHING = Smoothing(0.2, 8)
 EVERY = {
     "paper": PaperAttack(0.0, smoothing=SMOOTHING),
