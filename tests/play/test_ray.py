@@ -138,10 +138,6 @@ def test_out_of_memory_is_no_error_of_the_environment(workers, tmp_path):
         play(one_block(marked(tmp_path, no_memory)), workers=workers)
 
 
-def pid_of(plan, index):
-    return os.getpid()
-
-
 def test_planted_other_software_or_another_agent_is_rejected_before_it_runs(workers, monkeypatch):
     real = module.identity_of
     monkeypatch.setattr(module, "identity_of", lambda plan: {**real(plan), "agent": "0.0"})
