@@ -552,8 +552,10 @@ FUNCTIONS: dict[str, list[Callable[..., Any]]] = {
     "verify": [surefoot.verify],
     "baseline": [find_baseline],
 }
-# In Python one process on the CPU runs what nobody wants to wait for; runs that may stop have no number of episodes.
+# In Python one process on the CPU runs what nobody wants to wait for; runs that may stop have no number of episodes;
+# and a bundle is of the file that is named, which a command knows.
 OTHERWISE = {("workers", None, 1), ("device", "auto", "cpu"), ("n_episodes", N_EPISODES, None), ("mixed", None, ())}
+OTHERWISE |= {("bundle", False, None)}
 
 
 def options_with_defaults(command: str) -> list[tuple[argparse.Action, Any]]:
