@@ -178,7 +178,7 @@ def scripted(monkeypatch):
                 distance = abs(plan.attacker.price - 0.4)
             else:
                 rule = plan.attacker.rule
-                distance = abs(rule.price - 0.8) + abs(rule.least_gap - 0.05) + abs(rule.harmful - 0.3)
+                distance = abs(rule.price - 0.6) + abs(rule.least_gap - 0.05) + abs(rule.harmful - 0.3)
             self.returns = np.full(plan.n_episodes, 10 + distance)
 
     def play_scripted(plan, block):
@@ -193,7 +193,7 @@ def scripted(monkeypatch):
 def test_the_rule_that_hurts_most_is_kept(scripted):
     attacker = train_rules(plan_of(), [0.4, 0.1], AttackerTraining(iterations=3))
     assert attacker.rules == tuple(
-        FlipRule(budget=budget, price=8 * 0.1, least_gap=0.5 * 0.1, harmful=0.3) for budget in (0.1, 0.4)
+        FlipRule(budget=budget, price=6 * 0.1, least_gap=0.5 * 0.1, harmful=0.3) for budget in (0.1, 0.4)
     )
     assert attacker.card["selection"] == [10.0, 10.0]
     # Eight rules, four, two; each round has fresh episodes, the same for all rules, none of them those measured.

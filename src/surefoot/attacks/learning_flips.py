@@ -24,7 +24,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
 
 # Of flips, and of pushes, which have nothing else to learn; times the median gap.
-PRICES = (4.0, 8.0)
+PRICES = (3.0, 6.0)
 PUSH_PRICES = (1.0, 2.0, 4.0, 8.0, 16.0)
 LEAST_GAPS = (0.5, 2.0)
 HARMFUL_SHARES = (0.3, 0.5)
