@@ -142,8 +142,7 @@ def test_a_row_of_a_curve_is_about_the_lambda_that_hurt_most(capsys):
         "unattacked": {"mean": 10.0},
     }
     summary |= {"budgets": [0.5, 2.0], "lambdas": [0.0, 0.25], "curve": [3.0, 1.0], "curve_sem": [0.2, 0.1]}
-    summary |= {"mean": [[9.0, 3.0], [1.0, 8.0]], "loss": [[1.0, 7.0], [9.0, 2.0]]}
-    summary |= {"loss_sem": [[0.4, 0.3], [0.2, 0.4]]}
+    summary |= {"loss": [[1.0, 7.0], [9.0, 2.0]], "loss_sem": [[0.4, 0.3], [0.2, 0.4]]}
     summary |= {"curve_lambda": [0.25, 0.0], "did_not_attack": [[False, True], [False, True]], "invisible_loss": 0.5}
     curve = AttackCurve(
         budgets=np.array([0.5, 2.0]),

@@ -255,8 +255,8 @@ def test_the_share_of_a_budget_is_that_of_the_attack_whose_mean_is_shown():
     ],
 )
 def test_an_attack_without_effect_is_shown_what_was_not_tried(method, lambdas, advice):
-    row = {"curve": [9.0, 9.0], "budgets": [0.1, 0.2], "curve_lambda": lambdas[:1] * 2}
-    row |= {name: [[value] * len(lambdas)] * 2 for name, value in (("mean", 9.0), ("loss", 0.0), ("loss_sem", 0.1))}
+    row = {"budgets": [0.1, 0.2], "curve_lambda": lambdas[:1] * 2}
+    row |= {name: [[value] * len(lambdas)] * 2 for name, value in (("loss", 0.0), ("loss_sem", 0.1))}
     row["did_not_attack"] = [[False] * len(lambdas)] * 2
     seen, warned = attack_notes(
         {**row, "method": method, "lambdas": lambdas, "n_episodes": 1_000, "invisible_loss": 0.5979}
@@ -270,8 +270,8 @@ def test_an_attack_without_effect_is_shown_what_was_not_tried(method, lambdas, a
 )
 def test_a_loss_within_its_error_is_none(at_largest, warns):
     """Two errors are 0.2; it is the loss at the largest budget under the lambda of its lowest mean."""
-    row = {"budgets": [0.2, 0.1], "curve": [8.0, 9.0], "curve_lambda": [1.0, 0.0], "lambdas": [0.0, 1.0]}
-    row |= {"mean": [[9.0, 8.0], [9.0, 9.0]], "loss": [at_largest, [7.0, 7.0]], "loss_sem": [[0.1, 0.1]] * 2}
+    row = {"budgets": [0.2, 0.1], "curve_lambda": [1.0, 0.0], "lambdas": [0.0, 1.0]}
+    row |= {"loss": [at_largest, [7.0, 7.0]], "loss_sem": [[0.1, 0.1]] * 2}
     row |= {"did_not_attack": [[False] * 2] * 2, "method": "random"}
     said = attack_notes({**row, "n_episodes": 100, "invisible_loss": 0.5})
     assert any(line.startswith("Warning") for line in said) == warns

@@ -586,9 +586,14 @@ def test_the_command_starts_from_an_sb3_model(tmp_path, capsys):
     setup = ["--env", "Pendulum-v1", "--max-steps", "40", "--sigma", "0.1,0.1,0.4", "--quiet"]
     out = str(tmp_path / "run")
     assert main(["train", *setup, *small, "--init-from", str(tmp_path / "sac.zip"), "--out", out]) == 0
-    assert "--sigma 0.1,0.1,0.4" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "--sigma 0.1,0.1,0.4" in said
     card = zoo.load_card(out)
-    assert (card["sigma"], card["training"]["init_from"]["name"]) == (0.1, "sac")
+    begun = card["training"]["init_from"]
+    assert (card["sigma"], begun["name"]) == (0.1, "sac")
+    # What is worse than what it was made from is not taken for an improvement.
+    assert f"sac, from which it started, {begun['certified']:.2f}" in " ".join(said.split())
+    assert ("Warning: it is not better" in said) == (begun["certified"] > card["training"]["best_certified"])
     assert isinstance(zoo.load(out).memory, Recurrent)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from surefoot.cli.options import (
     pick,
     print_json,
     progress_bar,
+    say,
 )
 from surefoot.cli.parser import AGENT, TRAINING, add_command, section
 from surefoot.cli.task import add_task, named, one_of, task_of
@@ -178,13 +179,34 @@ def run_train(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(card)
         return
-    training = card["training"]
+    _show_trained(arguments, card["training"], folder, noise, digits)
+
+
+def _show_trained(
+    arguments: argparse.Namespace, training: Mapping[str, Any], folder: Path, noise: Noise, digits: int
+) -> None:
+    """Print what was validated, also of the agent that training started from, and where the agent is."""
+    begun = training.get("init_from", {})
+    if "certified" in begun:
+        say(_compare_with_teacher(begun, training, digits))
     print(
         f"Best validation {training['best_validation']:.{digits}f} at step {training['best_step']:,} "
         f"of {training['steps']:,}.\n"
         f"Written to {folder}; certify it with: "
         f"surefoot certify {named(arguments)} --agent {shlex.quote(str(folder))} --sigma {_type_sigma(noise)}"
     )
+
+
+def _compare_with_teacher(begun: Mapping[str, Any], training: Mapping[str, Any], digits: int) -> str:
+    """Return what the agent that training started from does with the same noise, and a warning if that is more."""
+    certified = training.get("best_certified", training["best_validation"])
+    said = (
+        f"Expected to certify {certified:.{digits}f} at budget {training['budget']:g}; {begun['name']}, from which it "
+        f"started, {begun['certified']:.{digits}f} (mean {begun['validation']:.{digits}f})."
+    )
+    if begun["certified"] > certified:
+        said += " Warning: it is not better than that one; train it longer (--time), or certify that one."
+    return said
 
 
 def _select_sigma(arguments: argparse.Namespace, task: Task) -> float:

@@ -330,7 +330,7 @@ def attack_notes(attack: Mapping[str, Any]) -> list[str]:
         "attack that takes all of the return, but so rarely, may change none of them."
     )
     largest = attack["budgets"].index(max(attack["budgets"]))
-    worst = attack["mean"][largest].index(attack["curve"][largest])
+    worst = attack["lambdas"].index(attack["curve_lambda"][largest])
     # Of the same episodes with and without attack, so that an agent which lost everything at every budget counts.
     is_harmless = attack["loss"][largest][worst] <= 2 * attack["loss_sem"][largest][worst]
     if is_harmless or (attack["did_not_attack"] and all(idle)):

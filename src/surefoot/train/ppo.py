@@ -42,7 +42,7 @@ from surefoot.play.task import Task
 from surefoot.train.actors import Actor, CleanCritic, FrameMemory, deployed_weights
 from surefoot.train.deployed import policy_from_weights
 from surefoot.train.folder import NamedArrays, TrainingFolder, TrainingRun, short_name
-from surefoot.train.selection import validate
+from surefoot.train.selection import predict_bound, run_validation, validate
 from surefoot.train.settings import PpoSettings
 
 CLIP = 0.2  # how far a probability may move before its gradient is cut off
@@ -480,7 +480,10 @@ def train_ppo(run: TrainingRun, settings: PpoSettings) -> Policy:
                 players.close()
     name = f"{short_name(task)}-{settings.label}-s{run.noise.sigma:g}"
     policy = progress.make_policy(folder.curve.best_weights, name)
-    folder.finish(policy, run.card("surefoot.train.ppo", settings, budget=run.budget), keep_checkpoint=True)
+    card = run.card("surefoot.train.ppo", settings, budget=run.budget)
+    if run.imitated is not None:
+        card["training"]["init_from"] |= progress.validate_teacher(run.imitated)
+    folder.finish(policy, card, keep_checkpoint=True)
     # A GRU, or tanh after a normal distribution, SB3's PPO does not have.
     if isinstance(policy.network, MLP) and policy.stacks_frames and find_spec("stable_baselines3"):
         from surefoot.agents.sb3.write import write_zip
@@ -500,6 +503,8 @@ class PpoProgress:
         self.fraction = 0.0
         # Episodes that ended since the last validation.
         self.n_learned = 0
+        # How many episodes the last validation had.
+        self.n_validated = LEAST_VALIDATION
         # How many of the parts after each of which the training would validate, if it could afford it.
         self.parts_validated = 0
         # From which fraction on returns have differed, and whether they once did not.
@@ -601,6 +606,7 @@ class PpoProgress:
         if settings.n_steps:
             # The last validation is run even where it is not affordable.
             n_episodes = max(LEAST_VALIDATION, min(n_episodes, self._affordable_episodes()))
+        self.n_validated = n_episodes
         self.n_learned = 0
         self.parts_validated = self._parts_done()
         weights = deployed_weights(learner.average)
@@ -624,6 +630,14 @@ class PpoProgress:
         self.folder.save_checkpoint(counters, learner.networks, learner.optimizers, arrays)
         if self.run.progress is not None:
             self.run.progress(curve.steps, round(curve.steps / self.fraction), curve)
+
+    def validate_teacher(self, teacher: Policy) -> dict[str, float]:
+        """Return what the agent that was imitated gets with the noise, and is expected to certify."""
+        # A number that no candidate's validation has.
+        number = self.learner.iteration + 1
+        played = run_validation(self.run, teacher, self.n_validated, number=number)
+        certified = predict_bound(played, self.run.budget, self.settings.validation_episodes)
+        return {"validation": float(played.returns.mean()), "certified": certified}
 
 
 @contextmanager
