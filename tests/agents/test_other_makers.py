@@ -642,6 +642,20 @@ def fails(seen):
 """
 
 
+def test_a_function_for_a_dict_is_told_that_it_is_given_one_array(tmp_path, monkeypatch):
+    (tmp_path / "dict_agents.py").write_text(
+        "def act(seen): return int(seen['mode'] > 0)\nclass Cautious:\n    def __call__(self, seen): return 0\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spaces = Spaces(shape=(4,), n_actions=2, parts=(("left", 3), ("mode", 1)))
+    with pytest.raises(
+        InputError, match=r"failed: IndexError.*one array, in this order the numbers of left \(3\), mode"
+    ):
+        as_policy("dict_agents:act", spaces).act(torch.zeros(1, 1, 4))
+    # An object that can be called is named like its class.
+    assert as_policy("dict_agents:Cautious", spaces).name == "Cautious"
+
+
 def test_an_object_in_a_module_is_an_agent(tmp_path, monkeypatch, capsys):
     (tmp_path / "my_agents.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
