@@ -2,8 +2,8 @@
 
 The candidates are rules that differ in what a perturbation may cost, in how much has to be at stake, and in which
 actions are harmful; values are in units of the agent's own gaps between the best and the worst action. They are tried
-on selection episodes, and the worse half is dropped, round by round. All candidates of a round run the same episodes;
-the next round has fresh ones, and twice as many.
+on selection episodes, and the worse half is dropped, round by round, until two are left. All candidates of a round run
+the same episodes; the next round has fresh ones, and more.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ PUSH_PRICES = (1.0, 2.0, 4.0, 8.0, 16.0)
 LEAST_GAPS = (0.5, 2.0)
 HARMFUL_SHARES = (0.3, 0.5)
 FIRST_EPISODES = 32
+MOST_EPISODES = 256  # of a round: with more, the time may be over long before its end
+FINALISTS = 2
 
 
 @dataclass(eq=False)
@@ -72,10 +74,11 @@ def train_rules(
         if training.iterations is None:
             deadline = began + 60 * training.minutes * (number + 1) / len(wanted)
         done = 0
-        while len(pool) > 1 and done != training.iterations and _try_round(plan, pool, smoothing, done, deadline):
+        while done != training.iterations and _try_round(plan, pool, smoothing, done, deadline):
             done += 1
             pool.sort(key=lambda candidate: candidate.mean)
-            pool = pool[: (len(pool) + 1) // 2]
+            # The last two are tried until the time is over: the better a rule looks, the more of that is chance.
+            pool = pool[: max(FINALISTS, (len(pool) + 1) // 2)]
         chosen.append(min(pool, key=lambda candidate: candidate.mean))
         if progress is not None:
             progress((number + 1) / len(wanted), chosen[-1].mean)
@@ -111,7 +114,7 @@ def median_gap(plan: Plan, smoothing: Smoothing) -> float:
 
 def _try_round(plan: Plan, pool: Sequence[Candidate], smoothing: Smoothing, number: int, deadline: float) -> bool:
     """Run the episodes of one round for every candidate; return whether there was time for all of them."""
-    n_episodes = FIRST_EPISODES * 2**number
+    n_episodes = min(MOST_EPISODES, FIRST_EPISODES * 2**number)
     for candidate in pool:
         # One is tried in any case.
         if pool[0].returns and time.monotonic() > deadline:
