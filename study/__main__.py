@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from surefoot.api.setup import keep_on_interrupt
 from surefoot.cli.main import run_program
-from surefoot.cli.options import add_output, progress_bar
+from surefoot.cli.options import add_output, print_json, progress_bar
 from surefoot.cli.parser import RUN, lone_command, section
 
 OUT = {
@@ -103,7 +102,7 @@ def _tell(arguments: argparse.Namespace, mode: str, drawn: Any, stale: list[str]
             one.target.name: {"files": [str(path) for path in one.files], "seconds": round(one.seconds, 3)}
             for one in drawn
         }
-        print(json.dumps({"schema": 1, "mode": mode, "out": str(out), "stale": stale, "made": made}, indent=1))
+        print_json({"schema": 1, "mode": mode, "out": str(out), "stale": stale, "made": made})
         return
     for one in drawn:
         origin = f" ({one.target.paper})" if one.target.paper else ""

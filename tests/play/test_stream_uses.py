@@ -111,6 +111,8 @@ USES = {
     "src/surefoot/train/ppo.py PpoLearner.__init__": ["training_seeds(seed, 0)"],
     "src/surefoot/train/ppo.py train_ppo": ["training_seeds(run.seed, learner.iteration)"],
     "src/surefoot/train/ppo.py PpoProgress._validate": ["validate: learner.iteration"],
+    # the iteration after the last one, which no candidate has
+    "src/surefoot/train/ppo.py PpoProgress.validate_teacher": ["run_validation: number"],
     "src/surefoot/train/ppo.py _can_step_after_end": ["training_seeds(0, 0)"],
     "zoo/training/polish.py polish": ["validate: 0"],  # the judge's; rounds of the search count from 1
     "zoo/training/polish.py search_numbers": ["training_seeds(run.seed, 0)", "run_validation: number"],
