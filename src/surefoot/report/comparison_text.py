@@ -21,7 +21,7 @@ PAIRED_BY = {
 }
 # Of episodes that were run elsewhere nothing but the seed is known to be the same.
 _PAIRED_BY_FILES = "paired: {n:,} episodes of both have the same seeds in their files"
-_MOST_DIGITS = 15
+_MOST_DECIMALS = 15
 
 
 def describe_comparison(comparison: Comparison) -> str:
@@ -51,8 +51,8 @@ def digits_of(comparison: Comparison) -> int:
     # Two digits of the resolution, so that rounding widens the interval by a tenth at most.
     if interval.resolution > 0:
         digits = max(digits, 1 - math.floor(math.log10(interval.resolution)))
-    digits = min(digits, _MOST_DIGITS)
-    while digits < _MOST_DIGITS and comparison.winner is not None:
+    digits = min(digits, _MOST_DECIMALS)
+    while digits < _MOST_DECIMALS and comparison.winner is not None:
         low = float(format_lower(interval.low, digits))
         high = float(format_upper(interval.high, digits))
         if low > 0 or high < 0:
