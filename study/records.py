@@ -88,7 +88,7 @@ def numbers() -> dict[str, Any]:
     of_paper = {agent.name for agent in shipped_agents()}
     found = list(entries())
     rows = [_certified(agent, record, agent.name in of_paper, _rivals(agent, found)) for agent, record in found]
-    attacks = [row for agent in new_agents() for method in ATTACKS for row in _attacked(agent, method, rows)]
+    attacks = [attacked for agent in new_agents() for method in ATTACKS for attacked in _attacked(agent, method, rows)]
     peers = read_json(RECORDS / "peers.json")["rows"]
     board = [row(entry, BUDGETS[str(entry.certificate.metadata["task"])]) for entry in read_entries()]
     return {
