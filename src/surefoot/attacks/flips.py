@@ -20,7 +20,7 @@ from torch import Tensor
 
 from surefoot.agents.networks import weights_hash
 from surefoot.attacks.base import Described, check_discrete, project
-from surefoot.attacks.shortest_flip import SOFTNESS, find_shortest_flips
+from surefoot.attacks.shortest_flip import SOFTNESS, find_harmful, find_shortest_flips
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, clean_values, rows_per_batch
 from surefoot.compute import row_norms
 from surefoot.files import write_npz
@@ -77,10 +77,8 @@ class FlipAttack(Described):
         if rows.numel() == 0:
             return perturbations
         values = clean_values(view, UNDEFENDED, rows)
-        best = values.max(dim=1).values
-        gap = best - values.min(dim=1).values
+        gap, harmful = find_harmful(values, self.rule.harmful)
         (matters,) = ((gap >= self.rule.least_gap) & (gap > 0)).nonzero(as_tuple=True)
-        harmful = values <= (best - self.rule.harmful * gap).unsqueeze(1)
         for some in torch.split(matters, rows_per_batch(view, UNDEFENDED)):
             if some.numel():
                 perturbations[rows[some]] = self._flip(view, rows[some], gap[some], harmful[some])

@@ -48,9 +48,7 @@ class ShortestFlip(Described):
         if able.numel() == 0:
             return perturbations
         values = clean_values(view, self.smoothing, able)
-        best = values.max(dim=1).values
-        gap = best - values.min(dim=1).values
-        harmful = values <= (best - HARMFUL * gap).unsqueeze(1)
+        gap, harmful = find_harmful(values, HARMFUL)
         # Where all actions are worth the same, none is harmful.
         (matters,) = (gap > 0).nonzero(as_tuple=True)
         for some in torch.split(matters, rows_per_batch(view, self.smoothing)):
@@ -59,6 +57,14 @@ class ShortestFlip(Described):
                 batch = VictimBatch.of(view, rows, self.smoothing)
                 perturbations[rows] = find_shortest_flips(batch, harmful[some], gap[some], allowance[rows])
         return perturbations
+
+
+def find_harmful(values: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Return the gap between best and worst action, and which actions are worse than the best by a share of it."""
+    best = values.max(dim=1).values
+    gap = best - values.min(dim=1).values
+    harmful = values <= (best - share * gap).unsqueeze(1)
+    return gap, harmful
 
 
 def find_shortest_flips(
